@@ -1,0 +1,21 @@
+"""The mathematics of sets: operators that respect the order of what they are given."""
+
+from bieqno.operators.attention import AttentionPool, CrossAttentionPool
+from bieqno.operators.equivariant import ElementwiseOperator, EquivariantOperator
+from bieqno.operators.invariant import InvariantOperator
+from bieqno.operators.networks import MLP, FourierFeatures
+from bieqno.operators.pooling import AbstractPool, MeanPool
+from bieqno.operators.posterior import PosteriorOperator
+
+__all__ = [
+    "MLP",
+    "AbstractPool",
+    "AttentionPool",
+    "CrossAttentionPool",
+    "ElementwiseOperator",
+    "EquivariantOperator",
+    "FourierFeatures",
+    "InvariantOperator",
+    "MeanPool",
+    "PosteriorOperator",
+]

@@ -1,0 +1,164 @@
+"""Attention pools: a weighted mean whose weights depend on the elements, and on who asks.
+
+The paper names attention as the way forward from its plain mean. Softmax weights are kept relative to the largest
+logit seen so far, so that summaries of parts of a set can be merged exactly.
+"""
+
+from typing import ClassVar, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.operators.pooling import AbstractPool, Mask
+
+
+class AttentionSummary(NamedTuple):
+    """Softmax-weighted sum of values, relative to the largest logit so far."""
+
+    peak: Float[Array, "*queries heads"]
+    weight: Float[Array, "*queries heads"]
+    total: Float[Array, "*queries heads v"]
+
+
+class AbstractAttention(AbstractPool):
+    """What attention pools share: projections to keys and values, merging and normalising."""
+
+    to_key: eqx.AbstractVar[eqx.nn.Linear]
+    to_value: eqx.AbstractVar[eqx.nn.Linear]
+
+    def merge(self, first: AttentionSummary, second: AttentionSummary) -> AttentionSummary:
+        """Bring both parts to the larger peak and add."""
+        peak = jnp.maximum(first.peak, second.peak)
+        a, b = (jnp.exp(part.peak - _finite(peak)) for part in (first, second))
+        return AttentionSummary(
+            peak,
+            a * first.weight + b * second.weight,
+            a[..., None] * first.total + b[..., None] * second.total,
+        )
+
+    def finish(self, summary: AttentionSummary) -> Float[Array, "v"]:
+        """Normalise the weights; the empty set gives zeros."""
+        weight = jnp.where(summary.weight > 0, summary.weight, 1)
+        return (summary.total / weight[..., None]).reshape(-1)
+
+    def attend(
+        self,
+        queries: Float[Array, "*queries heads d"],
+        embeddings: Float[Array, "m w"],
+        mask: Mask,
+    ) -> AttentionSummary:
+        """Weigh the values of a part of the set by the match of its keys with the queries."""
+        heads, d = queries.shape[-2:]
+        keys = jax.vmap(self.to_key)(embeddings).reshape(-1, heads, d)
+        values = jax.vmap(self.to_value)(embeddings).reshape(-1, heads, d)
+        logits = jnp.einsum("...hd,mhd->...hm", queries, keys) / jnp.sqrt(d).astype(keys.dtype)
+        logits = jnp.where(mask, logits, -jnp.inf)
+        peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, initial=-jnp.inf))
+        weights = jnp.exp(logits - _finite(peak)[..., None])
+        total = jnp.einsum("...hm,mhd->...hd", weights, values)
+        return AttentionSummary(peak, jnp.sum(weights, axis=-1), total)
+
+
+class AttentionPool(AbstractAttention):
+    """Multi-head attention of learned queries to the set.
+
+    Args:
+        width: length of the embeddings.
+        heads: number of heads; must divide `width`.
+        queries: number of learned queries; the pooled vector has ``queries * width`` values.
+        key: random key of the initial weights.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> pool = AttentionPool(8, heads=2, queries=3, key=jax.random.key(0))
+        >>> pool(jnp.ones((5, 8))).shape
+        (24,)
+    """
+
+    learned: Float[Array, "queries heads d"]
+    to_key: eqx.nn.Linear
+    to_value: eqx.nn.Linear
+    uses_query: ClassVar[bool] = False
+
+    def __init__(self, width: int, *, heads: int = 4, queries: int = 1, key: PRNGKeyArray) -> None:
+        _check_heads(width, heads)
+        if queries < 1:
+            raise ValueError(f"attention pooling needs at least one query, got {queries}")
+        query_key, key_key, value_key = jax.random.split(key, 3)
+        self.learned = jax.random.normal(query_key, (queries, heads, width // heads))
+        self.to_key = eqx.nn.Linear(width, width, use_bias=False, key=key_key)
+        self.to_value = eqx.nn.Linear(width, width, key=value_key)
+
+    def summarize(
+        self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
+    ) -> AttentionSummary:
+        """Attend to a part of the set with every learned query."""
+        return self.attend(self.learned, embeddings, mask)
+
+    def out_size(self, width: int) -> int:
+        """Length of the pooled vector."""
+        _check_width(width, self.to_key)
+        return self.learned.shape[0] * width
+
+
+class CrossAttentionPool(AbstractAttention):
+    """Multi-head attention in which whoever asks (an input element) queries the set itself.
+
+    Args:
+        width: length of the embeddings.
+        query_size: length of the query.
+        heads: number of heads; must divide `width`.
+        key: random key of the initial weights.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> pool = CrossAttentionPool(8, query_size=3, heads=2, key=jax.random.key(0))
+        >>> pool(jnp.ones((5, 8)), query=jnp.ones(3)).shape
+        (8,)
+    """
+
+    to_query: eqx.nn.Linear
+    to_key: eqx.nn.Linear
+    to_value: eqx.nn.Linear
+    heads: int = eqx.field(static=True)
+    uses_query: ClassVar[bool] = True
+
+    def __init__(self, width: int, *, query_size: int, heads: int = 4, key: PRNGKeyArray) -> None:
+        _check_heads(width, heads)
+        query_key, key_key, value_key = jax.random.split(key, 3)
+        self.to_query = eqx.nn.Linear(query_size, width, key=query_key)
+        self.to_key = eqx.nn.Linear(width, width, use_bias=False, key=key_key)
+        self.to_value = eqx.nn.Linear(width, width, key=value_key)
+        self.heads = heads
+
+    def summarize(
+        self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
+    ) -> AttentionSummary:
+        """Attend to a part of the set with the given query."""
+        if query is None:
+            raise ValueError("cross-attention pools on behalf of a query, and none was given")
+        return self.attend(self.to_query(query).reshape(self.heads, -1), embeddings, mask)
+
+    def out_size(self, width: int) -> int:
+        """Length of the pooled vector."""
+        _check_width(width, self.to_key)
+        return width
+
+
+def _finite(peak: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """The peak of an empty set is minus infinity; any finite number does as reference there."""
+    return jnp.where(jnp.isfinite(peak), peak, 0)
+
+
+def _check_heads(width: int, heads: int) -> None:
+    if heads < 1 or width % heads:
+        raise ValueError(f"the number of heads must divide the width, got {heads} heads for {width}")
+
+
+def _check_width(width: int, to_key: eqx.nn.Linear) -> None:
+    if width != to_key.in_features:
+        raise ValueError(
+            f"this attention pool takes embeddings of {to_key.in_features} values, got {width}"
+        )

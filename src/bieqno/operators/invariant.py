@@ -1,0 +1,124 @@
+"""F_I, the permutation-invariant operator (eq. 1 of the paper): embed, pool, fit."""
+
+from typing import Unpack
+
+import equinox as eqx
+import jax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bieqno.operators.networks import (
+    MLP,
+    Network,
+    NetworkSettings,
+    check_output,
+    output_size,
+)
+from bieqno.operators.pooling import AbstractPool, MeanPool, pool_set
+
+
+class InvariantOperator(eqx.Module):
+    """Takes a set of any size to one vector that does not depend on the order of the set.
+
+    ``phi_fit(pool_k phi_embed(x_k))``. Every part can be replaced by a module of your own.
+
+    Args:
+        in_size: length of an element.
+        out_size: length of the result; None leaves the fitting net out (the lean form of the gGP equation),
+            so that the result is the pooled embedding.
+        width: length of the embeddings and hidden layers.
+        depth: number of layers of each network.
+        pool: how the embeddings become one vector; the masked mean by default.
+        embed: network in place of the default embedding net, ``[in_size] -> [w]``.
+        fit: network in place of the default fitting net, ``[pooled] -> [out_size]``.
+        fourier_features: number of Fourier features of an element given to the default embedding net.
+        fourier_scale: their typical frequency.
+        chunk_size: embed and pool at most so many elements at a time, to bound the memory for large sets.
+        key: random key of the initial weights.
+        **network: `activation` and `residual` of the default networks.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> operator = InvariantOperator(3, 2, key=jax.random.key(0))
+        >>> operator(jnp.ones((7, 3))).shape, operator(jnp.ones((0, 3))).shape
+        ((2,), (2,))
+    """
+
+    embed: Network
+    pool: AbstractPool
+    fit: Network | None
+    in_size: int = eqx.field(static=True)
+    out_size: int = eqx.field(static=True)
+    chunk_size: int | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_size: int,
+        out_size: int | None,
+        *,
+        width: int = 64,
+        depth: int = 3,
+        pool: AbstractPool | None = None,
+        embed: Network | None = None,
+        fit: Network | None = None,
+        fourier_features: int = 0,
+        fourier_scale: float = 1.0,
+        chunk_size: int | None = None,
+        key: PRNGKeyArray,
+        **network: Unpack[NetworkSettings],
+    ) -> None:
+        embed_key, fit_key = jax.random.split(key)
+        self.embed = embed or MLP(
+            in_size,
+            width,
+            width=width,
+            depth=depth,
+            fourier_features=fourier_features,
+            fourier_scale=fourier_scale,
+            key=embed_key,
+            **network,
+        )
+        self.pool = pool or MeanPool()
+        pooled = self.pool.out_size(output_size(self.embed, in_size, role="the embedding network"))
+        if out_size is None:
+            if fit is not None:
+                raise ValueError("out_size=None leaves the fitting net out, but one was given")
+            self.fit = None
+        else:
+            self.fit = fit or MLP(pooled, out_size, width=width, depth=depth, key=fit_key, **network)
+        self.in_size = in_size
+        self.out_size = pooled if out_size is None else out_size
+        self.chunk_size = chunk_size
+
+    def __check_init__(self) -> None:
+        width = output_size(self.embed, self.in_size, role="the embedding network")
+        pooled = self.pool.out_size(width)
+        if self.fit is not None:
+            check_output(self.fit, pooled, self.out_size, role="the fitting network")
+        if self.chunk_size is not None and self.chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1, got {self.chunk_size}")
+
+    def __call__(
+        self,
+        elements: Float[Array, "m p"],
+        *,
+        mask: Bool[Array, "m"] | None = None,
+        query: Float[Array, "a"] | None = None,
+    ) -> Float[Array, "q"]:
+        """Apply the operator.
+
+        Args:
+            elements: the set, one row an element; may be empty.
+            mask: which rows are elements, the others being padding; None if all are.
+            query: on whose behalf the set is pooled, for pools that ask (cross-attention).
+        """
+        check_elements(elements, self.in_size)
+        pooled = pool_set(
+            self.embed, self.pool, elements, mask=mask, query=query, chunk_size=self.chunk_size
+        )
+        return pooled if self.fit is None else self.fit(pooled)
+
+
+def check_elements(elements: Array, in_size: int) -> None:
+    """Refuse sets whose elements have another length than the operator was built for."""
+    if elements.ndim != 2 or elements.shape[1] != in_size:
+        raise ValueError(f"expected a set of shape (any, {in_size}), got {elements.shape}")

@@ -1,0 +1,185 @@
+"""The small networks that embed the elements of a set and fit the result.
+
+A *network* is any callable that takes one vector to one vector, ``[p] -> [q]``; the operators `vmap` it
+over the elements of a set. `MLP` is the default; a module of Equinox or of your own serves as well.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, TypeAlias, TypedDict
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+Network: TypeAlias = Callable[..., Any]
+"""A callable from one vector to one vector, ``[p] -> [q]``."""
+
+
+class NetworkSettings(TypedDict, total=False):
+    """What every network inside an operator has in common, passed on to `MLP`."""
+
+    activation: Callable[[Array], Array]
+    residual: bool
+
+
+class FourierFeatures(eqx.Module):
+    """A vector together with cosines and sines of fixed random projections of it.
+
+    They let a network resolve fine scales of its input that it would otherwise learn last. The frequencies
+    are drawn from a normal distribution of standard deviation `scale` (in cycles per unit) and stay fixed.
+
+    Example:
+        >>> import jax
+        >>> features = FourierFeatures(2, 8, scale=1.0, key=jax.random.key(0))
+        >>> features(jax.numpy.zeros(2)).shape
+        (18,)
+    """
+
+    frequencies: Float[Array, "k p"]
+
+    def __init__(self, in_size: int, count: int, *, scale: float = 1.0, key: PRNGKeyArray) -> None:
+        self.frequencies = scale * jax.random.normal(key, (count, in_size))
+
+    def __call__(self, x: Float[Array, "p"]) -> Float[Array, "q"]:
+        """Return ``x`` with its features appended."""
+        phase = 2 * jnp.pi * (jax.lax.stop_gradient(self.frequencies) @ x)
+        return jnp.concatenate([x, jnp.cos(phase), jnp.sin(phase)])
+
+
+class MLP(eqx.Module):
+    """A multi-layer perceptron that accepts its input in parts.
+
+    ``mlp(a, b)`` is ``mlp(concatenate([a, b]))``, computed without the concatenation: a part that all elements of a
+    set share (a pooled embedding, a context) is multiplied by its share of the first layer once, not once per element.
+
+    Args:
+        in_size: length of the (concatenated) input.
+        out_size: length of the output.
+        width: length of the hidden layers.
+        depth: number of linear layers, at least 1.
+        activation: applied after every layer but the last.
+        residual: add its input to every hidden layer that keeps the width.
+        fourier_features: if positive, that many `FourierFeatures` are computed from the input first.
+        fourier_scale: their typical frequency, in cycles per unit of the input.
+        key: random key of the initial weights.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> mlp = MLP(3, 2, key=jax.random.key(0))
+        >>> mlp(jnp.ones(3)).shape, mlp(jnp.ones(2), jnp.ones(1)).shape
+        ((2,), (2,))
+    """
+
+    features: FourierFeatures | None
+    layers: tuple[eqx.nn.Linear, ...]
+    activation: Callable[[Array], Array] = eqx.field(static=True)
+    residual: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_size: int,
+        out_size: int,
+        *,
+        width: int = 64,
+        depth: int = 3,
+        activation: Callable[[Array], Array] = jax.nn.relu,
+        residual: bool = False,
+        fourier_features: int = 0,
+        fourier_scale: float = 1.0,
+        key: PRNGKeyArray,
+    ) -> None:
+        for name, size in [("in_size", in_size), ("out_size", out_size), ("width", width)]:
+            if size < 1:
+                raise ValueError(f"an MLP needs {name} of at least 1, got {size}")
+        if depth < 1:
+            raise ValueError(f"an MLP needs depth of at least 1 layer, got {depth}")
+        feature_key, *keys = jax.random.split(key, depth + 1)
+        self.features = None
+        if fourier_features > 0:
+            self.features = FourierFeatures(
+                in_size, fourier_features, scale=fourier_scale, key=feature_key
+            )
+            in_size += 2 * fourier_features
+        sizes = [in_size, *[width] * (depth - 1), out_size]
+        self.layers = tuple(
+            _initial_layer(a, b, key=k) for (a, b), k in zip(pairwise(sizes), keys, strict=True)
+        )
+        self.activation = activation
+        self.residual = residual
+
+    def __check_init__(self) -> None:
+        if not self.layers:
+            raise ValueError("an MLP needs at least one layer")
+        for before, after in pairwise(self.layers):
+            if before.weight.shape[0] != after.weight.shape[1]:
+                raise ValueError(
+                    f"a layer of {before.weight.shape[0]} outputs is followed by one of {after.weight.shape[1]} inputs"
+                )
+
+    def __call__(self, *parts: Float[Array, "_"]) -> Float[Array, "q"]:
+        """Apply the network to the concatenation of `parts`."""
+        if self.features is not None:
+            parts = (self.features(jnp.concatenate(parts)),)
+        first, *others = self.layers
+        hidden = _apply_to_parts(first, parts)
+        for layer in others:
+            activated = self.activation(hidden)
+            following = layer(activated)
+            hidden = (
+                hidden + following
+                if self.residual and following.shape == hidden.shape and layer is not others[-1]
+                else following
+            )
+        return hidden
+
+
+def _initial_layer(in_size: int, out_size: int, *, key: PRNGKeyArray) -> eqx.nn.Linear:
+    """A linear layer that keeps the variance of what rectifying activations pass on, without bias."""
+    layer = eqx.nn.Linear(in_size, out_size, key=key)
+    weight = jax.nn.initializers.he_normal(in_axis=1, out_axis=0)(key, (out_size, in_size))
+    return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(out_size)))
+
+
+def _apply_to_parts(layer: eqx.nn.Linear, parts: tuple[Array, ...]) -> Array:
+    """``layer(concatenate(parts))``, each part with its own columns of the weight."""
+    size = sum(part.shape[0] for part in parts)
+    if size != layer.weight.shape[1]:
+        shapes = " + ".join(str(part.shape[0]) for part in parts)
+        raise ValueError(f"the network takes {layer.weight.shape[1]} values, got {shapes} = {size}")
+    result, start = layer.bias, 0
+    for part in parts:
+        product = layer.weight[:, start : start + part.shape[0]] @ part
+        result = product if result is None else result + product
+        start += part.shape[0]
+    return result
+
+
+def apply_network(network: Network, *parts: Array) -> Array:
+    """Apply any network to the concatenation of `parts`, in parts where it knows how to."""
+    if isinstance(network, MLP) or len(parts) == 1:
+        return network(*parts)
+    return network(jnp.concatenate(parts))
+
+
+def output_size(network: Network, in_size: int, *, role: str) -> int:
+    """Length of a network's output for an input of `in_size`, found without computing it.
+
+    Raises:
+        ValueError: if the network does not accept such an input or does not give a vector back.
+    """
+    try:
+        out = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct((in_size,), jnp.zeros(()).dtype))
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{role} does not accept a vector of {in_size} values: {error}") from error
+    if getattr(out, "ndim", None) != 1:
+        raise ValueError(f"{role} must return one vector, got {out}")
+    return int(out.shape[0])
+
+
+def check_output(network: Network, in_size: int, out_size: int, *, role: str) -> None:
+    """Refuse a network that does not take `in_size` values to `out_size`."""
+    found = output_size(network, in_size, role=role)
+    if found != out_size:
+        raise ValueError(f"{role} must return {out_size} values, got {found}")

@@ -1,0 +1,155 @@
+"""How a set of embeddings becomes one vector, whatever its size and order.
+
+A pool is written as a *mergeable summary*: `summarize` a part of the set, `merge` the summaries of two parts,
+`finish` the summary of the whole. Hence a set too large for memory is pooled in chunks with the same result
+(`pool_set`), and the empty set has a defined value: every pool gives zeros for it.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float
+
+from bieqno.operators.networks import Network
+
+Mask: TypeAlias = Bool[Array, "m"]
+Summary: TypeAlias = Any
+
+
+class AbstractPool(eqx.Module):
+    """Pools the embeddings of a set into one vector, on behalf of one query.
+
+    Only cross-attention looks at the query; the other pools leave it aside.
+    """
+
+    uses_query: eqx.AbstractClassVar[bool]
+
+    @abc.abstractmethod
+    def summarize(
+        self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
+    ) -> Summary:
+        """Summarize a part of the set."""
+
+    @abc.abstractmethod
+    def merge(self, first: Summary, second: Summary) -> Summary:
+        """Join the summaries of two parts."""
+
+    @abc.abstractmethod
+    def finish(self, summary: Summary) -> Float[Array, "v"]:
+        """Turn the summary of the whole set into the pooled vector."""
+
+    @abc.abstractmethod
+    def out_size(self, width: int) -> int:
+        """Length of the pooled vector for embeddings of length `width`."""
+
+    def __call__(
+        self,
+        embeddings: Float[Array, "m w"],
+        mask: Mask | None = None,
+        query: Float[Array, "a"] | None = None,
+    ) -> Float[Array, "v"]:
+        """Pool a whole set."""
+        if mask is None:
+            mask = jnp.ones(embeddings.shape[0], bool)
+        return self.finish(self.summarize(embeddings, mask, query))
+
+
+class MeanSummary(NamedTuple):
+    """Sum of the embeddings and their number."""
+
+    total: Float[Array, "w"]
+    count: Float[Array, ""]
+
+
+class MeanPool(AbstractPool):
+    """The masked mean of the paper.
+
+    Args:
+        count: append ``1 / (1 + number of elements)``. A mean forgets how many elements it was taken of,
+            and a posterior depends on that; this bounded number tells, and is 1 for the empty set.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> MeanPool()(jnp.array([[1.0], [3.0], [99.0]]), jnp.array([True, True, False])).tolist()
+        [2.0]
+        >>> MeanPool(count=True)(jnp.zeros((0, 1))).tolist()
+        [0.0, 1.0]
+    """
+
+    count: bool = eqx.field(static=True, default=False)
+    uses_query: ClassVar[bool] = False
+
+    def summarize(
+        self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
+    ) -> MeanSummary:
+        """Add up the embeddings that the mask keeps."""
+        kept = jnp.where(mask[:, None], embeddings, 0)
+        return MeanSummary(jnp.sum(kept, axis=0), jnp.sum(mask, dtype=embeddings.dtype))
+
+    def merge(self, first: MeanSummary, second: MeanSummary) -> MeanSummary:
+        """Add sums and numbers."""
+        return MeanSummary(first.total + second.total, first.count + second.count)
+
+    def finish(self, summary: MeanSummary) -> Float[Array, "v"]:
+        """Divide the sum by the number; the empty set gives zeros."""
+        mean = summary.total / jnp.maximum(summary.count, 1)
+        return jnp.append(mean, 1 / (1 + summary.count)) if self.count else mean
+
+    def out_size(self, width: int) -> int:
+        """Length of the pooled vector."""
+        return width + self.count
+
+
+def pool_set(
+    embed: Network,
+    pool: AbstractPool,
+    elements: Float[Array, "m p"],
+    *,
+    mask: Mask | None,
+    query: Float[Array, "a"] | None = None,
+    chunk_size: int | None = None,
+) -> Float[Array, "v"]:
+    """Embed every element and pool the embeddings; in chunks, if asked, with bounded memory.
+
+    Args:
+        embed: network that embeds one element.
+        pool: how the embeddings become one vector.
+        elements: the set, one row an element.
+        mask: which rows are elements; None if all are.
+        query: on whose behalf the set is pooled, for pools that ask.
+        chunk_size: embed and pool that many elements at a time (also backwards), None for all at once.
+    """
+    elements, mask = blank_padding(elements, mask)
+
+    def summarize(part: Float[Array, "c p"], part_mask: Mask) -> Summary:
+        return pool.summarize(jax.vmap(embed)(part), part_mask, query)
+
+    size = elements.shape[0]
+    if chunk_size is None or size <= chunk_size:
+        return pool.finish(summarize(elements, mask))
+
+    chunks = -(-size // chunk_size)
+    padding = chunks * chunk_size - size
+    parts = jnp.pad(elements, ((0, padding), (0, 0))).reshape(chunks, chunk_size, -1)
+    masks = jnp.pad(mask, (0, padding)).reshape(chunks, chunk_size)
+    # Rematerialising a chunk on the way back keeps the memory of the gradient bounded as well.
+    rematerialised: Callable[..., Summary] = jax.checkpoint(summarize)
+
+    def step(summary: Summary, chunk: tuple[Array, Array]) -> tuple[Summary, None]:
+        return pool.merge(summary, rematerialised(*chunk)), None
+
+    summary, _ = jax.lax.scan(step, rematerialised(parts[0], masks[0]), (parts[1:], masks[1:]))
+    return pool.finish(summary)
+
+
+def blank_padding(
+    elements: Float[Array, "m p"], mask: Mask | None
+) -> tuple[Float[Array, "m p"], Mask]:
+    """Replace padded rows by zeros, so that neither their values nor their gradients can leak."""
+    if mask is None:
+        return elements, jnp.ones(elements.shape[0], bool)
+    return jnp.where(mask[:, None], elements, 0), mask

@@ -1,0 +1,142 @@
+"""Files of named arrays: safetensors with a checksum, written atomically, read without trust."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import safetensors
+
+FORMAT_VERSION = 1
+PARTIAL_SUFFIX = ".partial"
+
+_DTYPES = {
+    "BOOL": np.bool_, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64,
+    "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64,
+    "BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64,
+}  # fmt: skip
+# What the format calls a type when it is written, by the name that NumPy gives it.
+_WRITTEN_NAMES = {np.dtype(dtype).name for dtype in _DTYPES.values()}
+
+
+class PersistenceError(Exception):
+    """A file could not be written, or is not what it should be; the message says why."""
+
+
+def write_tensors(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, np.ndarray],
+    *,
+    kind: str,
+    description: str,
+) -> None:
+    """Write arrays and a description to one file, or leave what was there untouched.
+
+    Args:
+        path: where to; an existing file is replaced in one step.
+        tensors: the arrays by name.
+        kind: what the file holds, checked when it is read.
+        description: any text, kept beside the arrays.
+
+    Raises:
+        PersistenceError: if the file cannot be written (no such folder, no permission, no space).
+    """
+    path = Path(path)
+    arrays = {name: np.ascontiguousarray(tensors[name]).reshape(np.shape(tensors[name])) for name in sorted(tensors)}
+    for name, array in arrays.items():
+        if array.dtype.name not in _WRITTEN_NAMES:
+            raise PersistenceError(f"cannot store {name}: arrays of type {array.dtype} are not supported")
+    metadata = {
+        "format": "bieqno",
+        "format_version": str(FORMAT_VERSION),
+        "kind": kind,
+        "description": description,
+    }
+    metadata["sha256"] = _digest(metadata, arrays)
+    content = safetensors.serialize(
+        {
+            name: {"dtype": array.dtype.name, "shape": array.shape, "data": array.tobytes()}
+            for name, array in arrays.items()
+        },
+        metadata,
+    )
+    _replace(path, content)
+
+
+def read_tensors(
+    path: str | os.PathLike[str], *, kind: str
+) -> tuple[dict[str, np.ndarray], str]:
+    """Read what `write_tensors` wrote: the arrays by name and the description.
+
+    Raises:
+        PersistenceError: if the file is missing, damaged, foreign, of another kind or of a newer version.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise PersistenceError(f"cannot read {path}: {error.strerror}") from error
+    try:
+        stored = safetensors.deserialize(content)
+        length = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+    except (safetensors.SafetensorError, ValueError, AttributeError) as error:
+        raise PersistenceError(f"{path} is damaged or not a bieqno file: {error}") from error
+    if not isinstance(metadata, dict) or metadata.get("format") != "bieqno":
+        raise PersistenceError(f"{path} is a safetensors file, but not one of bieqno's")
+    version = str(metadata.get("format_version", ""))
+    if version.isdecimal() and int(version) > FORMAT_VERSION:
+        raise PersistenceError(
+            f"{path} has format version {version}, newer than {FORMAT_VERSION}, the newest that this bieqno reads; "
+            "update bieqno"
+        )
+    try:
+        arrays = {name: _to_array(tensor) for name, tensor in stored}
+    except (KeyError, ValueError) as error:
+        raise PersistenceError(f"{path} holds an array that bieqno cannot read: {error}") from error
+    if _digest(metadata, arrays) != metadata.get("sha256"):
+        raise PersistenceError(f"{path} is damaged: its checksum does not match its content")
+    if metadata["kind"] != kind:
+        raise PersistenceError(f"{path} holds a {metadata['kind']}, not a {kind}")
+    return arrays, metadata["description"]
+
+
+def _to_array(tensor: Mapping[str, object]) -> np.ndarray:
+    dtype = np.dtype(_DTYPES[str(tensor["dtype"])])
+    shape: tuple[int, ...] = tuple(tensor["shape"])  # type: ignore[arg-type]
+    return np.frombuffer(tensor["data"], dtype).reshape(shape)  # type: ignore[call-overload]
+
+
+def _digest(metadata: Mapping[str, object], arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.sha256()
+    labels = {name: value for name, value in metadata.items() if name != "sha256"}
+    digest.update(json.dumps(labels, sort_keys=True).encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one."""
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(
+            dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL_SUFFIX
+        )
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink()
+        raise PersistenceError(f"cannot write {path}: {error.strerror}") from error
