@@ -29,7 +29,7 @@ _KIND = "module"
 _OWN: tuple[Known, ...] = (
     *(getattr(operators, name) for name in operators.__all__),
     LowRankGaussian,
-    eqx.nn.Linear, eqx.nn.MLP, eqx.nn.Identity, eqx.nn.LayerNorm,
+    eqx.nn.Linear, eqx.nn.Identity, eqx.nn.LayerNorm,
     jax.nn.relu, jax.nn.gelu, jax.nn.silu, jax.nn.tanh, jax.nn.elu, jax.nn.selu, jax.nn.celu, jax.nn.softplus,
     jax.nn.sigmoid, jax.nn.leaky_relu, jax.nn.soft_sign, jax.nn.mish, jax.nn.identity, jnp.sin,
 )  # fmt: skip
@@ -73,9 +73,7 @@ def load(path: str | os.PathLike[str], *, known: Iterable[Known] = ()) -> Any:
     """
     tensors, description = read_tensors(path, kind=_KIND)
     try:
-        return _Decoder({name: item for item, name in _names(known).items()}, tensors).decode(
-            json.loads(description)
-        )
+        return _Decoder({name: item for item, name in _names(known).items()}, tensors).decode(json.loads(description))
     except PersistenceError as error:
         raise PersistenceError(f"cannot load {path}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
@@ -147,7 +145,7 @@ class _Decoder:
             case {"float": text}:
                 return float(text)
             case {"key": path, "impl": impl}:
-                return jax.random.wrap_key_data(self.tensors[path], impl=impl)
+                return jax.random.wrap_key_data(jnp.asarray(self.tensors[path]), impl=impl)
             case {"array": path}:
                 return self._array(path)
             case {"numpy": path}:
@@ -184,11 +182,9 @@ class _Decoder:
         return jnp.asarray(stored)
 
     def _module(self, cls: type[eqx.Module], fields: dict[str, Any]) -> eqx.Module:
-        expected = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+        expected = [field.name for field in dataclasses.fields(cls)]
         if sorted(fields) != sorted(expected):
-            raise PersistenceError(
-                f"{cls.__name__} has the fields {sorted(expected)}, the file has {sorted(fields)}"
-            )
+            raise PersistenceError(f"{cls.__name__} has the fields {sorted(expected)}, the file has {sorted(fields)}")
         if inspect.isabstract(cls):
             raise PersistenceError(f"{cls.__name__} is abstract")
         # As Equinox itself rebuilds modules: fields are set directly, then the invariants are checked.

@@ -4,16 +4,19 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
+import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import safetensors
+import safetensors.numpy
 
 FORMAT_VERSION = 1
 PARTIAL_SUFFIX = ".partial"
+_LABEL = "bieqno"
 
 _DTYPES = {
     "BOOL": np.bool_, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64,
@@ -51,26 +54,14 @@ def write_tensors(
     for name, array in arrays.items():
         if array.dtype.name not in _WRITTEN_NAMES:
             raise PersistenceError(f"cannot store {name}: arrays of type {array.dtype} are not supported")
-    metadata = {
-        "format": "bieqno",
-        "format_version": str(FORMAT_VERSION),
-        "kind": kind,
-        "description": description,
-    }
-    metadata["sha256"] = _digest(metadata, arrays)
-    content = safetensors.serialize(
-        {
-            name: {"dtype": array.dtype.name, "shape": array.shape, "data": array.tobytes()}
-            for name, array in arrays.items()
-        },
-        metadata,
-    )
+    label = {"format_version": FORMAT_VERSION, "kind": kind, "description": description}
+    label["sha256"] = _digest(label, arrays)
+    # One entry only: several would be written in an order that changes from run to run.
+    content = safetensors.numpy.save(arrays, {_LABEL: json.dumps(label)})
     _replace(path, content)
 
 
-def read_tensors(
-    path: str | os.PathLike[str], *, kind: str
-) -> tuple[dict[str, np.ndarray], str]:
+def read_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarray], str]:
     """Read what `write_tensors` wrote: the arrays by name and the description.
 
     Raises:
@@ -84,13 +75,14 @@ def read_tensors(
     try:
         stored = safetensors.deserialize(content)
         length = int.from_bytes(content[:8], "little")
-        metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
+        metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
+        label = json.loads(metadata[_LABEL]) if _LABEL in metadata else None
     except (safetensors.SafetensorError, ValueError, AttributeError) as error:
         raise PersistenceError(f"{path} is damaged or not a bieqno file: {error}") from error
-    if not isinstance(metadata, dict) or metadata.get("format") != "bieqno":
+    if not isinstance(label, dict):
         raise PersistenceError(f"{path} is a safetensors file, but not one of bieqno's")
-    version = str(metadata.get("format_version", ""))
-    if version.isdecimal() and int(version) > FORMAT_VERSION:
+    version = label.get("format_version")
+    if isinstance(version, int) and version > FORMAT_VERSION:
         raise PersistenceError(
             f"{path} has format version {version}, newer than {FORMAT_VERSION}, the newest that this bieqno reads; "
             "update bieqno"
@@ -99,23 +91,23 @@ def read_tensors(
         arrays = {name: _to_array(tensor) for name, tensor in stored}
     except (KeyError, ValueError) as error:
         raise PersistenceError(f"{path} holds an array that bieqno cannot read: {error}") from error
-    if _digest(metadata, arrays) != metadata.get("sha256"):
+    if _digest(label, arrays) != label.get("sha256"):
         raise PersistenceError(f"{path} is damaged: its checksum does not match its content")
-    if metadata["kind"] != kind:
-        raise PersistenceError(f"{path} holds a {metadata['kind']}, not a {kind}")
-    return arrays, metadata["description"]
+    if label["kind"] != kind:
+        raise PersistenceError(f"{path} holds a {label['kind']}, not a {kind}")
+    return arrays, label["description"]
 
 
-def _to_array(tensor: Mapping[str, object]) -> np.ndarray:
+def _to_array(tensor: Mapping[str, Any]) -> np.ndarray:
     dtype = np.dtype(_DTYPES[str(tensor["dtype"])])
-    shape: tuple[int, ...] = tuple(tensor["shape"])  # type: ignore[arg-type]
-    return np.frombuffer(tensor["data"], dtype).reshape(shape)  # type: ignore[call-overload]
+    shape: tuple[int, ...] = tuple(tensor["shape"])
+    return np.frombuffer(tensor["data"], dtype).reshape(shape)
 
 
-def _digest(metadata: Mapping[str, object], arrays: Mapping[str, np.ndarray]) -> str:
+def _digest(label: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256()
-    labels = {name: value for name, value in metadata.items() if name != "sha256"}
-    digest.update(json.dumps(labels, sort_keys=True).encode())
+    described = {name: value for name, value in label.items() if name != "sha256"}
+    digest.update(json.dumps(described, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]
         digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
@@ -125,18 +117,14 @@ def _digest(metadata: Mapping[str, object], arrays: Mapping[str, np.ndarray]) ->
 
 def _replace(path: Path, content: bytes) -> None:
     """Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one."""
-    temporary = None
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     try:
-        handle, temporary = tempfile.mkstemp(
-            dir=path.parent, prefix=f".{path.name}.", suffix=PARTIAL_SUFFIX
-        )
-        with os.fdopen(handle, "wb") as file:
+        with temporary.open("xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        Path(temporary).replace(path)
+        temporary.replace(path)
     except OSError as error:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                Path(temporary).unlink()
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise PersistenceError(f"cannot write {path}: {error.strerror}") from error

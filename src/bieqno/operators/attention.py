@@ -159,6 +159,4 @@ def _check_heads(width: int, heads: int) -> None:
 
 def _check_width(width: int, to_key: eqx.nn.Linear) -> None:
     if width != to_key.in_features:
-        raise ValueError(
-            f"this attention pool takes embeddings of {to_key.in_features} values, got {width}"
-        )
+        raise ValueError(f"this attention pool takes embeddings of {to_key.in_features} values, got {width}")

@@ -161,9 +161,7 @@ class ElementwiseOperator(eqx.Module):
 
     network: Network
 
-    def __call__(
-        self, elements: Float[Array, "n p"], *, mask: Bool[Array, "n"] | None = None
-    ) -> Float[Array, "n q"]:
+    def __call__(self, elements: Float[Array, "n p"], *, mask: Bool[Array, "n"] | None = None) -> Float[Array, "n q"]:
         """Apply the network to each row; padded rows of the result are zero."""
         elements, mask = blank_padding(elements, mask)
         return jnp.where(mask[:, None], jax.vmap(self.network)(elements), 0)

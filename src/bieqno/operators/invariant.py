@@ -112,9 +112,7 @@ class InvariantOperator(eqx.Module):
             query: on whose behalf the set is pooled, for pools that ask (cross-attention).
         """
         check_elements(elements, self.in_size)
-        pooled = pool_set(
-            self.embed, self.pool, elements, mask=mask, query=query, chunk_size=self.chunk_size
-        )
+        pooled = pool_set(self.embed, self.pool, elements, mask=mask, query=query, chunk_size=self.chunk_size)
         return pooled if self.fit is None else self.fit(pooled)
 
 

@@ -98,14 +98,10 @@ class MLP(eqx.Module):
         feature_key, *keys = jax.random.split(key, depth + 1)
         self.features = None
         if fourier_features > 0:
-            self.features = FourierFeatures(
-                in_size, fourier_features, scale=fourier_scale, key=feature_key
-            )
+            self.features = FourierFeatures(in_size, fourier_features, scale=fourier_scale, key=feature_key)
             in_size += 2 * fourier_features
         sizes = [in_size, *[width] * (depth - 1), out_size]
-        self.layers = tuple(
-            _initial_layer(a, b, key=k) for (a, b), k in zip(pairwise(sizes), keys, strict=True)
-        )
+        self.layers = tuple(_initial_layer(a, b, key=k) for (a, b), k in zip(pairwise(sizes), keys, strict=True))
         self.activation = activation
         self.residual = residual
 
@@ -148,10 +144,10 @@ def _apply_to_parts(layer: eqx.nn.Linear, parts: tuple[Array, ...]) -> Array:
     if size != layer.weight.shape[1]:
         shapes = " + ".join(str(part.shape[0]) for part in parts)
         raise ValueError(f"the network takes {layer.weight.shape[1]} values, got {shapes} = {size}")
-    result, start = layer.bias, 0
+    result: Array = jnp.zeros(layer.weight.shape[0], layer.weight.dtype) if layer.bias is None else layer.bias
+    start = 0
     for part in parts:
-        product = layer.weight[:, start : start + part.shape[0]] @ part
-        result = product if result is None else result + product
+        result = result + layer.weight[:, start : start + part.shape[0]] @ part
         start += part.shape[0]
     return result
 

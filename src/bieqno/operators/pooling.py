@@ -29,9 +29,7 @@ class AbstractPool(eqx.Module):
     uses_query: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod
-    def summarize(
-        self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
-    ) -> Summary:
+    def summarize(self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None) -> Summary:
         """Summarize a part of the set."""
 
     @abc.abstractmethod
@@ -62,7 +60,7 @@ class MeanSummary(NamedTuple):
     """Sum of the embeddings and their number."""
 
     total: Float[Array, "w"]
-    count: Float[Array, ""]
+    size: Float[Array, ""]
 
 
 class MeanPool(AbstractPool):
@@ -83,21 +81,19 @@ class MeanPool(AbstractPool):
     count: bool = eqx.field(static=True, default=False)
     uses_query: ClassVar[bool] = False
 
-    def summarize(
-        self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
-    ) -> MeanSummary:
+    def summarize(self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None) -> MeanSummary:
         """Add up the embeddings that the mask keeps."""
         kept = jnp.where(mask[:, None], embeddings, 0)
         return MeanSummary(jnp.sum(kept, axis=0), jnp.sum(mask, dtype=embeddings.dtype))
 
     def merge(self, first: MeanSummary, second: MeanSummary) -> MeanSummary:
         """Add sums and numbers."""
-        return MeanSummary(first.total + second.total, first.count + second.count)
+        return MeanSummary(first.total + second.total, first.size + second.size)
 
     def finish(self, summary: MeanSummary) -> Float[Array, "v"]:
         """Divide the sum by the number; the empty set gives zeros."""
-        mean = summary.total / jnp.maximum(summary.count, 1)
-        return jnp.append(mean, 1 / (1 + summary.count)) if self.count else mean
+        mean = summary.total / jnp.maximum(summary.size, 1)
+        return jnp.append(mean, 1 / (1 + summary.size)) if self.count else mean
 
     def out_size(self, width: int) -> int:
         """Length of the pooled vector."""
@@ -146,9 +142,7 @@ def pool_set(
     return pool.finish(summary)
 
 
-def blank_padding(
-    elements: Float[Array, "m p"], mask: Mask | None
-) -> tuple[Float[Array, "m p"], Mask]:
+def blank_padding(elements: Float[Array, "m p"], mask: Mask | None) -> tuple[Float[Array, "m p"], Mask]:
     """Replace padded rows by zeros, so that neither their values nor their gradients can leak."""
     if mask is None:
         return elements, jnp.ones(elements.shape[0], bool)

@@ -110,13 +110,9 @@ class PosteriorOperator(eqx.Module):
         if fit is not None:
             self.fit = fit
         elif lean:
-            self.fit = ElementwiseOperator(
-                MLP(joined, out_size, width=width, depth=depth, key=fit_key, **network)
-            )
+            self.fit = ElementwiseOperator(MLP(joined, out_size, width=width, depth=depth, key=fit_key, **network))
         else:
-            self.fit = EquivariantOperator(
-                joined, out_size, width=width, depth=depth, key=fit_key, **network
-            )
+            self.fit = EquivariantOperator(joined, out_size, width=width, depth=depth, key=fit_key, **network)
 
     def __check_init__(self) -> None:
         shape = self._shape_of(self.__call__)
@@ -148,7 +144,7 @@ class PosteriorOperator(eqx.Module):
         observations: Float[Array, "m r"],
         input_mask: Bool[Array, "n"] | None = None,
         observation_mask: Bool[Array, "m"] | None = None,
-    ) -> Float[Array, "n a+b"]:
+    ) -> Float[Array, "n joined"]:
         """F_E(inputs) beside F_I(observations), the latter asked by each input where the pool cares."""
         own = self.inputs(inputs, mask=input_mask)
         # What does not depend on the query is computed once: vmap leaves it unbatched.

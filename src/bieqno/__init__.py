@@ -1,0 +1,44 @@
+"""Approximate Bayesian inference with permutation-equivariant neural operators."""
+
+from importlib.metadata import version
+
+from bieqno.gaussian import LowRankGaussian
+from bieqno.operators import (
+    MLP,
+    AbstractPool,
+    AttentionPool,
+    CrossAttentionPool,
+    ElementwiseOperator,
+    EquivariantOperator,
+    FourierFeatures,
+    InvariantOperator,
+    MeanPool,
+    PosteriorOperator,
+)
+from bieqno.persistence import load, save
+from bieqno.tensorfile import PersistenceError
+from bieqno.training import FitResult, Progress, StoredData, TrainingError, fit
+
+__version__ = version("bieqno")
+
+__all__ = [
+    "MLP",
+    "AbstractPool",
+    "AttentionPool",
+    "CrossAttentionPool",
+    "ElementwiseOperator",
+    "EquivariantOperator",
+    "FitResult",
+    "FourierFeatures",
+    "InvariantOperator",
+    "LowRankGaussian",
+    "MeanPool",
+    "PersistenceError",
+    "PosteriorOperator",
+    "Progress",
+    "StoredData",
+    "TrainingError",
+    "fit",
+    "load",
+    "save",
+]

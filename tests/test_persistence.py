@@ -1,0 +1,236 @@
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import safetensors
+import safetensors.numpy
+from jaxtyping import Array
+
+import bieqno
+from bieqno import (
+    MLP,
+    AttentionPool,
+    CrossAttentionPool,
+    EquivariantOperator,
+    InvariantOperator,
+    LowRankGaussian,
+    MeanPool,
+    PersistenceError,
+    PosteriorOperator,
+)
+from bieqno.tensorfile import write_tensors
+
+KEY = jax.random.key(0)
+
+
+class Odd(eqx.Module):
+    """A module of a user, with every kind of field."""
+
+    anything: dict[str, object]
+    key: Array
+    name: str = eqx.field(static=True)
+
+
+MODULES = {
+    "invariant": InvariantOperator(2, 3, width=8, pool=MeanPool(count=True), activation=jax.nn.gelu, key=KEY),
+    "equivariant": EquivariantOperator(2, None, width=8, pool=AttentionPool(8, heads=2, key=KEY), key=KEY),
+    "posterior": PosteriorOperator(
+        1, 2, 3, width=8, fourier_features=4, pool=CrossAttentionPool(8, query_size=8, heads=2, key=KEY), key=KEY
+    ),
+    "lean": PosteriorOperator(1, 2, 3, width=8, lean=True, residual=True, chunk_size=10, key=KEY),
+    "with Equinox": InvariantOperator(2, 3, embed=eqx.nn.Linear(2, 4, key=KEY), key=KEY),
+    "gaussian": LowRankGaussian(jnp.arange(3.0), jnp.ones((3, 2)), jnp.zeros(3)),
+}
+
+
+@pytest.mark.parametrize("module", MODULES.values(), ids=MODULES)
+def test_round_trip_is_exact(module, tmp_path):
+    bieqno.save(tmp_path / "m.bieqno", module)
+    again = bieqno.load(tmp_path / "m.bieqno")
+    assert type(again) is type(module)
+    assert eqx.tree_equal(module, again, typematch=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.bieqno"]
+
+
+def test_loaded_operator_works(tmp_path):
+    bieqno.save(tmp_path / "m.bieqno", MODULES["posterior"])
+    again = bieqno.load(tmp_path / "m.bieqno")
+    x, d = jnp.ones((3, 1)), jnp.ones((2, 2))
+    assert (again(x, d) == MODULES["posterior"](x, d)).all()
+
+
+def test_unusual_fields_and_types(tmp_path):
+    module = Odd(
+        {
+            "half": jnp.ones(2, jnp.bfloat16),
+            "count": jnp.arange(3, dtype=jnp.int8),
+            "host": np.array([[np.nan, np.inf]]),
+            "nested": [(1, -0.0, None), {"a": True}],
+            "not finite": float("-inf"),
+            "scalar": jnp.float32(3),
+        },
+        jax.random.key(3),
+        "Ω",
+    )
+    bieqno.save(tmp_path / "m.bieqno", module, known=[Odd])
+    again = bieqno.load(tmp_path / "m.bieqno", known=[Odd])
+    assert again.anything["half"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(again.anything["host"], module.anything["host"])
+    assert repr(again.anything["nested"]) == repr(module.anything["nested"])
+    assert again.anything["not finite"] == float("-inf")
+    assert (jax.random.key_data(again.key) == jax.random.key_data(module.key)).all()
+    assert again.name == "Ω"
+
+
+def test_unknown_classes_and_functions(tmp_path):
+    odd = Odd({}, KEY, "x")
+    with pytest.raises(PersistenceError, match=r"known=\[Odd\]"):
+        bieqno.save(tmp_path / "m.bieqno", odd)
+    with pytest.raises(PersistenceError, match=r"activation.*must be passed in known"):
+        bieqno.save(tmp_path / "m.bieqno", MLP(1, 1, activation=lambda x: x, key=KEY))
+    bieqno.save(tmp_path / "m.bieqno", odd, known=[Odd])
+    with pytest.raises(PersistenceError, match=r"Odd, which is not one of bieqno's own"):
+        bieqno.load(tmp_path / "m.bieqno")
+
+
+def test_every_truncation_and_every_flipped_bit_is_noticed(tmp_path):
+    """Each byte is damaged in turn: an error, or (padding of the header) exactly the same module."""
+    path = tmp_path / "m.bieqno"
+    module = MeanPool(count=True), MLP(1, 1, width=1, depth=1, key=KEY)
+    module = InvariantOperator(1, None, embed=module[1], pool=module[0], key=KEY)
+    bieqno.save(path, module)
+    content = path.read_bytes()
+    harmless = 0
+    for place in range(len(content)):
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << (place % 8)
+        for version in (bytes(damaged), content[:place]):
+            path.write_bytes(version)
+            try:
+                assert eqx.tree_equal(bieqno.load(path), module, typematch=True)
+                harmless += 1
+            except PersistenceError as error:
+                assert str(path) in str(error)  # noqa: PT017
+    assert harmless < 10
+
+
+def forge(path, change, tensors=None):
+    """A file with a right checksum, but a description changed by hand."""
+    operator = InvariantOperator(1, 1, width=2, depth=1, key=KEY)
+    bieqno.save(path, operator)
+    stored = {name: np.frombuffer(t["data"], np.float32).reshape(t["shape"]) for name, t in
+              safetensors.deserialize(path.read_bytes())}  # fmt: skip
+    content = path.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    label = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["bieqno"])
+    tree = json.loads(label["description"])
+    write_tensors(path, tensors(stored) if tensors else stored, kind="module", description=json.dumps(change(tree)))
+
+
+def rename(tree, name):
+    return {**tree, "module": name}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda tree: rename(tree, "os.system"), "os.system, which is not one of bieqno's own"),
+        (lambda tree: rename(tree, "jax.relu"), "as what it is not"),
+        (lambda tree: rename(tree, "bieqno.AbstractPool"), "fields"),
+        (lambda tree: {"module": "bieqno.AbstractPool", "fields": {}}, "abstract"),
+        (lambda tree: {"function": "bieqno.MLP"}, "as what it is not"),
+        (lambda tree: {"__reduce__": ["os.system", "true"]}, "unknown form"),
+        (lambda tree: {**tree, "fields": {}}, "has the fields"),
+        (lambda tree: {**tree, "fields": {**tree["fields"], "in_size": 5}}, "do not fit together"),
+        (lambda tree: {**tree, "fields": {**tree["fields"], "embed": {"array": "no such"}}}, "do not fit together"),
+        (lambda tree: {**tree, "fields": {**tree["fields"], "pool": 3}}, "do not fit together"),
+    ],
+)
+def test_forged_descriptions_are_refused(change, message, tmp_path):
+    forge(tmp_path / "m.bieqno", change)
+    with pytest.raises(PersistenceError, match=message):
+        bieqno.load(tmp_path / "m.bieqno")
+
+
+def test_wrong_shapes_are_refused(tmp_path):
+    def enlarge(tensors):
+        return {name: np.concatenate([x, x]) for name, x in tensors.items()}
+
+    forge(tmp_path / "m.bieqno", lambda tree: tree, enlarge)
+    with pytest.raises(PersistenceError, match="do not fit together"):
+        bieqno.load(tmp_path / "m.bieqno")
+
+
+def test_foreign_newer_and_missing_files(tmp_path, monkeypatch):
+    path = tmp_path / "m.bieqno"
+    with pytest.raises(PersistenceError, match=r"cannot read .*No such file"):
+        bieqno.load(path)
+    path.write_bytes(b"not at all")
+    with pytest.raises(PersistenceError, match="damaged or not a bieqno file"):
+        bieqno.load(path)
+    path.write_bytes(safetensors.numpy.save({}))
+    with pytest.raises(PersistenceError, match="not one of bieqno's"):
+        bieqno.load(path)
+    write_tensors(path, {}, kind="training checkpoint", description="")
+    with pytest.raises(PersistenceError, match="holds a training checkpoint, not a module"):
+        bieqno.load(path)
+    monkeypatch.setattr("bieqno.tensorfile.FORMAT_VERSION", 2)
+    bieqno.save(path, MeanPool())
+    monkeypatch.undo()
+    with pytest.raises(PersistenceError, match="format version 2, newer than 1"):
+        bieqno.load(path)
+
+
+def test_64_bit_files_need_64_bit_numbers(tmp_path):
+    with jax.enable_x64(True):
+        bieqno.save(tmp_path / "m.bieqno", LowRankGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.zeros(1)))
+        assert bieqno.load(tmp_path / "m.bieqno").mean.dtype == jnp.float64
+    with pytest.raises(PersistenceError, match="jax_enable_x64"):
+        bieqno.load(tmp_path / "m.bieqno")
+
+
+def test_failed_writes_leave_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "m.bieqno"
+    bieqno.save(path, MeanPool())
+    before = path.read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PersistenceError, match="No space left on device"):
+        bieqno.save(path, MeanPool(count=True))
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    with pytest.raises(PersistenceError, match=r"cannot write .*No such file"):
+        bieqno.save(tmp_path / "no" / "folder.bieqno", MeanPool())
+
+
+def test_the_file_is_readable_by_others_as_usual(tmp_path):
+    """A temporary file is private; the finished one follows the umask like any other."""
+    path = tmp_path / "m.bieqno"
+    previous = os.umask(0o022)
+    try:
+        bieqno.save(path, MeanPool())
+    finally:
+        os.umask(previous)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_loading_imports_nothing_by_name(tmp_path):
+    """A hostile name is never looked up: loading such a file imports no module that was not there before."""
+    forge(tmp_path / "m.bieqno", lambda tree: rename(tree, "antigravity.Linear"))
+    code = (
+        "import sys, bieqno; before = set(sys.modules)\n"
+        f"try: bieqno.load({str(tmp_path / 'm.bieqno')!r})\n"
+        "except bieqno.PersistenceError: print('refused', 'antigravity' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["refused", "False"]

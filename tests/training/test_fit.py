@@ -1,0 +1,185 @@
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import Mesh
+
+from bieqno import MLP, Progress, StoredData, TrainingError, fit
+
+KEY = jax.random.key(0)
+
+
+def square(key):
+    x = jax.random.uniform(key, (16, 1), minval=-1)
+    return x, x**2
+
+
+def mean_square(mlp, batch, *, key):
+    x, y = batch
+    return jnp.mean((jax.vmap(mlp)(x) - y) ** 2)
+
+
+def network():
+    return MLP(1, 1, width=16, key=KEY)
+
+
+def test_it_is_plain_adam():
+    """The compiled chunks do what a loop written by hand does."""
+    module, optimizer = network(), optax.adam(1e-2)
+    result = fit(module, mean_square, square, steps=7, chunk_steps=3, optimizer=optimizer, key=KEY)
+    state = optimizer.init(module)
+    for step in range(7):
+        batch_key, loss_key = jax.random.split(jax.random.fold_in(KEY, step))
+        value, grads = jax.value_and_grad(mean_square)(module, square(batch_key), key=loss_key)
+        np.testing.assert_allclose(result.losses[step], value, rtol=1e-4)
+        updates, state = optimizer.update(grads, state)
+        module = optax.apply_updates(module, updates)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), result.module, module)
+
+
+def test_same_key_same_bits():
+    first, second = (fit(network(), mean_square, square, steps=20, key=KEY) for _ in range(2))
+    assert eqx.tree_equal(first.module, second.module)
+    other = fit(network(), mean_square, square, steps=20, key=jax.random.key(1))
+    assert not eqx.tree_equal(first.module, other.module)
+
+
+def test_progress_and_stored_data():
+    x = jnp.linspace(-1, 1, 50)[:, None]
+    told: list[Progress] = []
+    source = StoredData((x, x**2), batch_size=10)
+    fit(network(), mean_square, source, steps=25, chunk_steps=10, key=KEY, on_progress=told.append)
+    assert [p.step for p in told] == [10, 20, 25]
+    assert all(p.steps == 25 and np.isfinite(p.loss) and p.validation is None for p in told)
+    assert told[-1].remaining == 0 < told[0].remaining
+
+
+def test_early_stopping_restores_the_best():
+    """A learning rate that makes the loss rise again: the best module comes back, not the last."""
+    x = jnp.linspace(-1, 1, 20)[:, None]
+
+    def validate(mlp):
+        return mean_square(mlp, (x, x**2), key=None)
+
+    result = fit(
+        network(), mean_square, square, steps=10_000, chunk_steps=5, validate=validate, patience=3, key=KEY,
+        optimizer=optax.adam(3e-2),
+    )  # fmt: skip
+    assert result.stopped_early
+    assert len(result.losses) < 10_000
+    best = int(np.argmin(result.validations))
+    assert result.best_step == 5 * (best + 1)
+    assert len(result.validations) == best + 1 + 3
+    np.testing.assert_allclose(validate(result.module), result.validations[best], rtol=1e-5)
+
+
+def test_a_living_source_carries_its_state():
+    """The state is what the loss returns: here a particle that the module pushes, and a counter."""
+
+    class State(eqx.Module):
+        place: jax.Array
+        steps: jax.Array
+
+    def sample(key, state):
+        return state
+
+    def loss(shift, batch, *, key):
+        moved = batch.place + shift
+        return jnp.sum((moved - 1) ** 2), State(jax.lax.stop_gradient(moved), batch.steps + 1)
+
+    start = State(jnp.zeros(()), jnp.zeros((), jnp.int32))
+    result = fit(
+        jnp.float32(0.5), loss, sample, source_state=start, steps=9, chunk_steps=4, optimizer=optax.sgd(0.1), key=KEY
+    )
+    shift, place = 0.5, 0.0
+    for _ in range(9):
+        place, shift = place + shift, shift - 0.1 * 2 * (place + shift - 1)
+    assert int(result.source_state.steps) == 9
+    np.testing.assert_allclose([result.source_state.place, result.module], [place, shift], rtol=1e-5)
+
+
+@pytest.mark.parametrize("broken", ["loss", "gradient"])
+def test_bad_steps_are_skipped_and_counted(broken):
+    def loss(module, batch, *, key):
+        bad = jnp.where(jax.random.uniform(key) < 0.3, 0.0, 1.0)
+        # The gradient of sqrt at zero is infinite although its value is fine.
+        spoiled = jnp.sqrt(bad * module.layers[0].weight[0, 0] ** 2) if broken == "gradient" else jnp.log(bad)
+        return mean_square(module, batch, key=key) + spoiled
+
+    result = fit(network(), loss, square, steps=40, key=KEY)
+    assert result.skipped == np.isnan(result.losses).sum()
+    assert 0 < result.skipped < 40
+    assert all(jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(result.module))
+
+
+def test_repeated_bad_steps_stop_with_the_last_good_state(tmp_path):
+    def source(key, state):
+        return square(key), state
+
+    def living(module, batch, *, key):
+        data, step = batch
+        value = mean_square(module, data, key=key)
+        return jnp.where(step < 15, value, jnp.nan), step + (step < 15)
+
+    with pytest.raises(TrainingError, match=r"not finite in .* steps in a row") as caught:
+        fit(
+            network(), living, source, source_state=jnp.zeros((), jnp.int32), steps=1000, chunk_steps=10,
+            max_bad_steps=10, key=KEY, checkpoint=tmp_path,
+        )  # fmt: skip
+    result = caught.value.result
+    good = fit(network(), mean_square, square, steps=15, chunk_steps=10, key=KEY)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), result.module, good.module)
+    assert len(result.losses) < 50
+    assert (tmp_path / "checkpoint.bieqno").exists()
+
+
+def test_microbatches_are_the_same_step():
+    whole = fit(network(), mean_square, square, steps=10, key=KEY)
+    parts = fit(network(), mean_square, square, steps=10, microbatches=4, key=KEY)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), whole.module, parts.module)
+
+
+@pytest.mark.parametrize("microbatches", [1, 2])
+def test_several_devices_give_the_same_loss(microbatches):
+    devices = jax.devices()
+    assert len(devices) == 4  # forced by conftest
+    mesh = Mesh(np.array(devices), ("data",))
+    one = fit(network(), mean_square, square, steps=12, chunk_steps=5, key=KEY)
+    many = fit(network(), mean_square, square, steps=12, chunk_steps=5, mesh=mesh, microbatches=microbatches, key=KEY)
+    np.testing.assert_allclose(many.losses, one.losses, rtol=1e-4)
+    assert len(jax.tree.leaves(many.module)[0].devices()) == 4
+
+
+def test_the_batch_really_is_spread():
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    seen = []
+
+    def loss(module, batch, *, key):
+        jax.debug.inspect_array_sharding(batch[0], callback=seen.append)
+        return mean_square(module, batch, key=key)
+
+    fit(network(), loss, square, steps=1, mesh=mesh, key=KEY)
+    assert {sharding.num_devices for sharding in seen} == {4}
+    assert not any(sharding.is_fully_replicated for sharding in seen)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"steps": 0}, "steps must be at least 1"),
+        ({"chunk_steps": 0}, "chunk_steps must be at least 1"),
+        ({"patience": 3}, "validate is None"),
+        ({"microbatches": 5}, r"divide into 5 parts .* got shape \(16, 1\)"),
+        ({"microbatches": 2, "source_state": 0}, "living batch source"),
+    ],
+)
+def test_wrong_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        fit(network(), mean_square, square, **{"steps": 5, "key": KEY, **settings})
+
+
+def test_stored_data_refuses_unequal_rows():
+    with pytest.raises(ValueError, match=r"same number of rows.*\[2, 3\]"):
+        StoredData((jnp.zeros(3), jnp.zeros(2)), batch_size=1)
