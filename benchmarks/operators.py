@@ -1,12 +1,13 @@
 """Speed of the operators, side by side with PyTorch and with the machine's own matrix product, in one run.
 
-Prints a table, and the same as JSON in the last line. Absolute times depend on the machine and on what else it does: only
-the ratios count, and each is between best times of turns taken in alternation. Run with ``make bench``.
+Prints a table, and the same as JSON in the last line. Absolute times depend on the machine and on what else it does:
+only the ratios count, and each is between best times of turns taken in alternation. Run with ``make bench``.
 """
 
 import json
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import jax
 import jax.numpy as jnp
@@ -70,7 +71,7 @@ def our_step(shape: tuple[int, int, int], microbatches: int) -> Callable[[], flo
             operator, loss, source, steps=4 * chunk, chunk_steps=chunk, microbatches=microbatches,
             key=jax.random.key(2), on_progress=lambda p: seconds.append(p.seconds),
         )  # fmt: skip
-        return min(b - a for a, b in zip(seconds, seconds[1:], strict=False)) / chunk
+        return min(b - a for a, b in pairwise(seconds)) / chunk
 
     return measure
 
@@ -80,7 +81,7 @@ def torch_step(shape: tuple[int, int, int]) -> Callable[[], float]:
 
     def mlp(sizes: list[int]) -> torch.nn.Sequential:
         layers: list[torch.nn.Module] = []
-        for a, b in zip(sizes, sizes[1:], strict=False):
+        for a, b in pairwise(sizes):
             layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
         return torch.nn.Sequential(*layers[:-1])
 
@@ -141,7 +142,7 @@ def main() -> None:
         add(f"step {label}: seconds against PyTorch", ours, peer, peer / ours, 1.3)
     sizes = (10**3, 10**4, 10**5)
     times = alternate({str(n): log_prob_time(n) for n in sizes})
-    for small, large in zip(sizes, sizes[1:], strict=False):
+    for small, large in pairwise(sizes):
         a, b = min(times[str(small)]), min(times[str(large)])
         add(f"log_prob and gradient: n = {large} against {small}", b, a, b / a, 13, at_most=True)
     Console().print(table)
