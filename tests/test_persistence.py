@@ -100,6 +100,38 @@ def test_unknown_classes_and_functions(tmp_path):
         bieqno.load(tmp_path / "m.bieqno")
 
 
+def test_names_that_collide(tmp_path):
+    odd = Odd({"a.b": jnp.ones(1), "a": {"b": jnp.zeros(1)}}, KEY, "x")
+    bieqno.save(tmp_path / "m.bieqno", odd, known=[Odd])
+    assert bieqno.load(tmp_path / "m.bieqno", known=[Odd]).anything["a.b"] == 1
+
+    def plus(x):
+        return x + 1
+
+    def times(x):
+        return 2 * x
+
+    times.__name__ = "plus"
+    both = Odd({"f": (plus, times)}, KEY, "x")
+    with pytest.raises(PersistenceError, match="two different things are called"):
+        bieqno.save(tmp_path / "m.bieqno", both, known=[Odd, plus, times])
+    with pytest.raises(PersistenceError, match="no name of its own"):
+        bieqno.save(tmp_path / "m.bieqno", both, known=[lambda x: x])
+    known = {"odd": Odd, "first": plus, "second": times}
+    bieqno.save(tmp_path / "m.bieqno", both, known=known)
+    first, second = bieqno.load(tmp_path / "m.bieqno", known=known).anything["f"]
+    assert (first(10), second(10)) == (11, 20)
+
+
+def test_arrays_from_other_machines(tmp_path):
+    odd = Odd({"big": np.arange(3, dtype=">f4"), "column": np.ones((3, 2)).T, "one": np.int16(7)}, KEY, "x")
+    bieqno.save(tmp_path / "m.bieqno", odd, known=[Odd])
+    again = bieqno.load(tmp_path / "m.bieqno", known=[Odd]).anything
+    assert again["big"].tolist() == [0, 1, 2]
+    assert again["column"].shape == (2, 3)
+    assert type(again["one"]) is np.int16
+
+
 def test_every_truncation_and_every_flipped_bit_is_noticed(tmp_path):
     """Each byte is damaged in turn: an error, or (padding of the header) exactly the same module."""
     path = tmp_path / "m.bieqno"
@@ -121,9 +153,9 @@ def test_every_truncation_and_every_flipped_bit_is_noticed(tmp_path):
     assert harmless < 10
 
 
-def forge(path, change, tensors=None):
+def forge(path, change, tensors=None, width=2):
     """A file with a right checksum, but a description changed by hand."""
-    operator = InvariantOperator(1, 1, width=2, depth=1, key=KEY)
+    operator = InvariantOperator(1, 2, width=width, depth=1, key=KEY)
     bieqno.save(path, operator)
     stored = {name: np.frombuffer(t["data"], np.float32).reshape(t["shape"]) for name, t in
               safetensors.deserialize(path.read_bytes())}  # fmt: skip
@@ -145,8 +177,11 @@ def rename(tree, name):
         (lambda tree: rename(tree, "jax.relu"), "as what it is not"),
         (lambda tree: rename(tree, "bieqno.AbstractPool"), "fields"),
         (lambda tree: {"module": "bieqno.AbstractPool", "fields": {}}, "abstract"),
-        (lambda tree: {"function": "bieqno.MLP"}, "as what it is not"),
-        (lambda tree: {"__reduce__": ["os.system", "true"]}, "unknown form"),
+        (lambda tree: {**tree, "fields": {**tree["fields"], "fit": {"function": "bieqno.MLP"}}}, "as what it is not"),
+        (lambda tree: {"__reduce__": ["os.system", "true"]}, "does not describe a module"),
+        (lambda tree: {**tree, "fields": {**tree["fields"], "pool": {"list": [{"odd": 1}]}}}, "unknown form"),
+        (lambda tree: 3, "does not describe a module"),
+        (lambda tree: {**tree, "fields": {**tree["fields"], "out_size": 9}}, "do not fit together"),
         (lambda tree: {**tree, "fields": {}}, "has the fields"),
         (lambda tree: {**tree, "fields": {**tree["fields"], "in_size": 5}}, "do not fit together"),
         (lambda tree: {**tree, "fields": {**tree["fields"], "embed": {"array": "no such"}}}, "do not fit together"),
@@ -159,11 +194,22 @@ def test_forged_descriptions_are_refused(change, message, tmp_path):
         bieqno.load(tmp_path / "m.bieqno")
 
 
-def test_wrong_shapes_are_refused(tmp_path):
-    def enlarge(tensors):
-        return {name: np.concatenate([x, x]) for name, x in tensors.items()}
+@pytest.mark.parametrize("which", range(4))
+@pytest.mark.parametrize("how", ["twice as long", "one value", "whole numbers"])
+def test_wrong_arrays_are_refused(which, how, tmp_path):
+    """Each array alone: longer, of one value that would broadcast, or of another type."""
 
-    forge(tmp_path / "m.bieqno", lambda tree: tree, enlarge)
+    def spoil(tensors):
+        name = sorted(tensors)[which]
+        x = tensors[name]
+        changed = {
+            "twice as long": np.concatenate([x, x]),
+            "one value": x.reshape(-1)[:1],
+            "whole numbers": x.astype("i4"),
+        }
+        return {**tensors, name: changed[how]}
+
+    forge(tmp_path / "m.bieqno", lambda tree: tree, spoil, width=2)
     with pytest.raises(PersistenceError, match="do not fit together"):
         bieqno.load(tmp_path / "m.bieqno")
 

@@ -11,7 +11,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+
+def _as_floats(values: ArrayLike) -> Array:
+    array = jnp.asarray(values)
+    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.zeros(()).dtype)
 
 
 class LowRankGaussian(eqx.Module):
@@ -31,9 +37,9 @@ class LowRankGaussian(eqx.Module):
         (5, 3)
     """
 
-    mean: Float[Array, "n"]
-    factor: Float[Array, "n r"]
-    log_diag: Float[Array, "n"]
+    mean: Float[Array, "n"] = eqx.field(converter=_as_floats)
+    factor: Float[Array, "n r"] = eqx.field(converter=_as_floats)
+    log_diag: Float[Array, "n"] = eqx.field(converter=_as_floats)
 
     def __check_init__(self) -> None:
         mean, factor, log_diag = self.mean.shape, self.factor.shape, self.log_diag.shape
@@ -88,6 +94,10 @@ class LowRankGaussian(eqx.Module):
 
     def marginal(self, indices: Int[Array, "k"]) -> "LowRankGaussian":
         """The joint distribution of some of the points, in the order of `indices`."""
+        if not isinstance(indices, jax.core.Tracer) and (
+            jnp.any(indices >= self.size) or jnp.any(indices < -self.size)
+        ):
+            raise IndexError(f"indices must lie within {self.size} points, got {indices}")
         return LowRankGaussian(self.mean[indices], self.factor[indices], self.log_diag[indices])
 
     def affine(self, scale: float | Float[Array, "*n"], shift: float | Float[Array, "*n"]) -> "LowRankGaussian":

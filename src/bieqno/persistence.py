@@ -11,7 +11,7 @@ import inspect
 import json
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, TypeAlias
 
 import equinox as eqx
@@ -21,6 +21,7 @@ import numpy as np
 
 from bieqno import operators
 from bieqno.gaussian import LowRankGaussian
+from bieqno.operators.networks import check_linear
 from bieqno.tensorfile import PersistenceError, read_tensors, write_tensors
 
 Known: TypeAlias = type[eqx.Module] | Callable[..., Any]
@@ -35,13 +36,15 @@ _OWN: tuple[Known, ...] = (
 )  # fmt: skip
 
 
-def save(path: str | os.PathLike[str], module: eqx.Module, *, known: Iterable[Known] = ()) -> None:
+def save(
+    path: str | os.PathLike[str], module: eqx.Module, *, known: Iterable[Known] | Mapping[str, Known] = ()
+) -> None:
     """Save a module to one file, replacing what was there in one step.
 
     Args:
         path: the file, by custom ending in ``.bieqno``.
         module: any module built of the package's classes and of `known` ones.
-        known: further classes and functions that the module is built of.
+        known: further classes and functions that the module is built of; as a dictionary, under names of your choice.
 
     Raises:
         PersistenceError: if the module holds something that cannot be stored, or the file cannot be written.
@@ -60,7 +63,7 @@ def save(path: str | os.PathLike[str], module: eqx.Module, *, known: Iterable[Kn
     write_tensors(path, tensors, kind=_KIND, description=json.dumps(tree))
 
 
-def load(path: str | os.PathLike[str], *, known: Iterable[Known] = ()) -> Any:
+def load(path: str | os.PathLike[str], *, known: Iterable[Known] | Mapping[str, Known] = ()) -> Any:
     """Load a module that `save` wrote; no code from the file is run.
 
     Args:
@@ -73,16 +76,36 @@ def load(path: str | os.PathLike[str], *, known: Iterable[Known] = ()) -> Any:
     """
     tensors, description = read_tensors(path, kind=_KIND)
     try:
-        return _Decoder({name: item for item, name in _names(known).items()}, tensors).decode(json.loads(description))
+        tree = json.loads(description)
+        if not isinstance(tree, dict) or "module" not in tree:
+            raise PersistenceError("it does not describe a module")
+        return _Decoder({name: item for item, name in _names(known).items()}, tensors).decode(tree)
     except PersistenceError as error:
         raise PersistenceError(f"cannot load {path}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
         raise PersistenceError(f"cannot load {path}: its parts do not fit together: {error}") from error
 
 
-def _names(known: Iterable[Known]) -> dict[Known, str]:
-    """Every class and function that may be named, with its name: the top package and its own."""
-    return {item: f"{item.__module__.split('.')[0]}.{item.__name__}" for item in (*_OWN, *known)}
+def _names(known: Iterable[Known] | Mapping[str, Known]) -> dict[Known, str]:
+    """Every class and function that may be named, with its name: the top package and its own, or the chosen one."""
+    items = {name: item for item in _OWN for name in [_name(item)]}
+    given = known.items() if isinstance(known, Mapping) else ((_name(item), item) for item in known)
+    for name, item in given:
+        if items.setdefault(name, item) is not item:
+            raise PersistenceError(
+                f"two different things are called {name}; give them names: known={{'first': ..., 'second': ...}}"
+            )
+    try:
+        return {item: name for name, item in items.items()}
+    except TypeError as error:
+        raise PersistenceError(f"what is known must be classes and functions: {error}") from error
+
+
+def _name(item: Known) -> str:
+    name = getattr(item, "__name__", "<")
+    if "<" in name:
+        raise PersistenceError(f"{item!r} has no name of its own; give it one: known={{'name': ...}}")
+    return f"{item.__module__.split('.')[0]}.{name}"
 
 
 @dataclasses.dataclass
@@ -93,19 +116,21 @@ class _Encoder:
     def encode(self, value: Any, path: str) -> Any:
         """Describe a value as JSON, and put its arrays aside under their path."""
         match value:
+            case np.generic():
+                return {"scalar": self._put(path, np.asarray(value))}
             case None | bool() | int() | str():
                 return value
             case float():
                 return value if math.isfinite(value) else {"float": repr(value)}
             case jax.Array() if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-                self.tensors[path] = np.asarray(jax.random.key_data(value))
-                return {"key": path, "impl": str(jax.random.key_impl(value))}
+                return {
+                    "key": self._put(path, np.asarray(jax.random.key_data(value))),
+                    "impl": str(jax.random.key_impl(value)),
+                }
             case jax.Array():
-                self.tensors[path] = np.asarray(value)
-                return {"array": path}
+                return {"array": self._put(path, np.asarray(value))}
             case np.ndarray():
-                self.tensors[path] = value
-                return {"numpy": path}
+                return {"numpy": self._put(path, value)}
             case tuple() if type(value) is tuple:
                 return {"tuple": [self.encode(x, f"{path}.{i}") for i, x in enumerate(value)]}
             case list():
@@ -124,12 +149,18 @@ class _Encoder:
                 f"cannot save {path or 'the module'}: {kind.__name__} is not one of bieqno's classes; "
                 f"pass known=[{kind.__name__}] to save and load"
             )
-        if callable(value) and value in self.names:
+        if callable(value) and isinstance(value, Hashable) and value in self.names:
             return {"function": self.names[value]}
         raise PersistenceError(
             f"cannot save {path or 'the module'}: {value!r} is neither an array, a number, a text nor a module; "
             "a function or class of your own must be passed in known=[...]"
         )
+
+    def _put(self, path: str, array: np.ndarray) -> str:
+        """Put an array aside; the number makes the name unique whatever the path looks like."""
+        name = f"{len(self.tensors)}{path}"
+        self.tensors[name] = array
+        return name
 
 
 @dataclasses.dataclass
@@ -150,6 +181,8 @@ class _Decoder:
                 return self._array(path)
             case {"numpy": path}:
                 return self.tensors[path].copy()
+            case {"scalar": path}:
+                return self.tensors[path][()]
             case {"tuple": items}:
                 return tuple(self.decode(item) for item in items)
             case {"list": items}:
@@ -191,6 +224,8 @@ class _Decoder:
         module = object.__new__(cls)
         for name in expected:
             object.__setattr__(module, name, self.decode(fields[name]))
+        if isinstance(module, eqx.nn.Linear):
+            check_linear(module)
         for base in cls.__mro__:
             if "__check_init__" in vars(base):
                 vars(base)["__check_init__"](module)

@@ -50,7 +50,8 @@ def write_tensors(
         PersistenceError: if the file cannot be written (no such folder, no permission, no space).
     """
     path = Path(path)
-    arrays = {name: np.ascontiguousarray(tensors[name]).reshape(np.shape(tensors[name])) for name in sorted(tensors)}
+    # Contiguous and in the byte order of the format, whatever file or machine an array came from.
+    arrays = {name: np.array(tensors[name], tensors[name].dtype.newbyteorder("<")) for name in sorted(tensors)}
     for name, array in arrays.items():
         if array.dtype.name not in _WRITTEN_NAMES:
             raise PersistenceError(f"cannot store {name}: arrays of type {array.dtype} are not supported")
@@ -77,12 +78,13 @@ def read_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
         length = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
         label = json.loads(metadata[_LABEL]) if _LABEL in metadata else None
-    except (safetensors.SafetensorError, ValueError, AttributeError) as error:
+    except (safetensors.SafetensorError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise PersistenceError(f"{path} is damaged or not a bieqno file: {error}") from error
-    if not isinstance(label, dict):
+    expected = {"format_version": int, "kind": str, "description": str, "sha256": str}
+    if not isinstance(label, dict) or any(type(label.get(name)) is not kind for name, kind in expected.items()):
         raise PersistenceError(f"{path} is a safetensors file, but not one of bieqno's")
-    version = label.get("format_version")
-    if isinstance(version, int) and version > FORMAT_VERSION:
+    version = label["format_version"]
+    if version > FORMAT_VERSION:
         raise PersistenceError(
             f"{path} has format version {version}, newer than {FORMAT_VERSION}, the newest that this bieqno reads; "
             "update bieqno"

@@ -1,5 +1,8 @@
 """How operators are put together, and what happens when the parts do not fit."""
 
+import subprocess
+import sys
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -66,6 +69,33 @@ def test_the_equations_of_the_paper():
     np.testing.assert_allclose(lean(x, d), expected, rtol=1e-4, atol=1e-5)
 
 
+def test_attention_is_softmax_weighting():
+    """Both attention pools, spelled out for one head."""
+    x = jnp.linspace(-1, 1, 20).reshape(5, 4)
+    learned = AttentionPool(4, heads=1, key=KEY)
+    keys, values = jax.vmap(learned.to_key)(x), jax.vmap(learned.to_value)(x)
+    weights = jax.nn.softmax(keys @ learned.learned[0, 0] / 2)
+    np.testing.assert_allclose(learned(x), weights @ values, rtol=1e-5)
+
+    cross = CrossAttentionPool(4, query_size=3, heads=1, key=KEY)
+    keys, values = jax.vmap(cross.to_key)(x), jax.vmap(cross.to_value)(x)
+    for query in (jnp.arange(3.0), -jnp.arange(3.0)):
+        weights = jax.nn.softmax(keys @ cross.to_query(query) / 2)
+        np.testing.assert_allclose(cross(x, query=query), weights @ values, rtol=1e-5)
+    assert not np.allclose(cross(x, query=jnp.arange(3.0)), cross(x, query=-jnp.arange(3.0)))
+
+
+def test_a_plain_function_as_pool():
+    def largest(embeddings, mask):
+        return jnp.max(jnp.where(mask[:, None], embeddings, -jnp.inf), axis=0, initial=0)
+
+    operator = InvariantOperator(3, 2, pool=largest, key=KEY)
+    x = jnp.linspace(-1, 1, 12).reshape(4, 3)
+    np.testing.assert_allclose(operator(x), operator.fit(jnp.maximum(jax.vmap(operator.embed)(x).max(0), 0)), rtol=1e-5)
+    with pytest.raises(ValueError, match="cannot be used in chunks"):
+        InvariantOperator(3, 2, pool=largest, chunk_size=2, key=KEY)(x)
+
+
 def test_modules_of_the_user():
     """Any module from vector to vector serves: here Equinox's own."""
     embed = eqx.nn.MLP(3, 7, 8, 1, key=KEY)
@@ -92,6 +122,15 @@ def test_modules_of_the_user():
         (lambda: InvariantOperator(3, 2, chunk_size=0, key=KEY), "chunk_size must be at least 1"),
         (lambda: AttentionPool(10, heads=4, key=KEY), "must divide the width"),
         (lambda: AttentionPool(8, queries=0, key=KEY), "at least one query"),
+        (lambda: MLP(1, 1, fourier_features=-1, key=KEY), "must not be negative"),
+        (
+            lambda: EquivariantOperator(3, 2, pool=CrossAttentionPool(64, query_size=3, key=KEY), key=KEY),
+            "asks for a query",
+        ),
+        (
+            lambda: PosteriorOperator(3, 2, 1, pool=CrossAttentionPool(64, query_size=3, key=KEY), key=KEY),
+            "query of 3 values",
+        ),
         (lambda: PosteriorOperator(3, 2, 1, fit=ElementwiseOperator(eqx.nn.Identity()), key=KEY), "not of"),
     ],
 )
@@ -104,7 +143,7 @@ def test_inputs_that_do_not_fit_are_refused():
     operator = EquivariantOperator(3, 2, context_size=1, key=KEY)
     with pytest.raises(ValueError, match=r"shape \(any, 3\), got \(5, 4\)"):
         operator(jnp.ones((5, 4)), context=jnp.ones(1))
-    with pytest.raises(ValueError, match="context of 1 values, got 0"):
+    with pytest.raises(ValueError, match="context of 1 values, got none"):
         operator(jnp.ones((5, 3)))
     with pytest.raises(ValueError, match="takes 3 values, got 1 \\+ 1 = 2"):
         MLP(3, 1, key=KEY)(jnp.ones(1), jnp.ones(1))
@@ -117,3 +156,35 @@ def test_same_key_same_bits():
     first, second = (PosteriorOperator(1, 2, 3, key=jax.random.key(7)) for _ in range(2))
     assert eqx.tree_equal(first, second)
     assert not eqx.tree_equal(first, PosteriorOperator(1, 2, 3, key=jax.random.key(8)))
+
+
+def test_wrong_calls_are_refused_without_type_checks_too():
+    """Users run without the shape checks of the test suite; the boundary must hold by itself."""
+    code = """
+import jax, jax.numpy as jnp, bieqno
+key = jax.random.key(0)
+x = jnp.ones((5, 2))
+invariant = bieqno.InvariantOperator(2, 1, key=key)
+equivariant = bieqno.EquivariantOperator(2, 1, context_size=2, key=key)
+calls = [
+    lambda: invariant(x, mask=jnp.array([True])),
+    lambda: invariant(x, mask=jnp.array([2, 2, 0, 0, 0])),
+    lambda: invariant(x, mask=jnp.ones((5, 1), bool)),
+    lambda: invariant(x[0]),
+    lambda: equivariant(x, context=jnp.ones((2, 1))),
+    lambda: equivariant(x, context=jnp.float32(1)),
+    lambda: bieqno.MeanPool()(x, jnp.array([True])),
+    lambda: bieqno.LowRankGaussian(jnp.zeros(3), jnp.zeros((2, 1)), jnp.zeros(3)),
+    lambda: bieqno.LowRankGaussian(jnp.zeros(3), jnp.zeros(3), jnp.zeros(3)),
+]
+for i, call in enumerate(calls):
+    try:
+        call()
+    except ValueError as error:
+        print("refused:", error)
+    else:
+        raise SystemExit(f"call {i} was not refused")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("refused:") == 9

@@ -1,5 +1,7 @@
 """The properties that make an operator one of sets, for all operators and all poolings."""
 
+import dataclasses
+
 import equinox as eqx
 import hypothesis.strategies as st
 import jax
@@ -34,6 +36,7 @@ invariants["lean, residual, Fourier"] = InvariantOperator(
     R, None, residual=True, fourier_features=3, key=KEY, width=WIDTH, depth=4
 )
 equivariants = {name: EquivariantOperator(P, Q, pool=pool, key=KEY, **NETWORK) for name, pool in POOLS.items()}
+equivariants["chunked"] = EquivariantOperator(P, Q, chunk_size=4, key=KEY, **NETWORK)
 equivariants["lean"] = EquivariantOperator(P, None, key=KEY, **NETWORK)
 equivariants["elementwise"] = ElementwiseOperator(MLP(P, Q, key=KEY))
 posteriors = {name: PosteriorOperator(P, R, Q, pool=pool, key=KEY, **NETWORK) for name, pool in POOLS.items()}
@@ -71,6 +74,14 @@ def apply_and_differentiate(operator, *sets, **masks):
 
     gradients, result = eqx.filter_grad(summary, has_aux=True)((operator, sets))
     return result, *gradients
+
+
+def with_static(module, **changes):
+    """A copy of a module with some static fields changed."""
+    copy = object.__new__(type(module))
+    for field in dataclasses.fields(module):
+        object.__setattr__(copy, field.name, changes.get(field.name, getattr(module, field.name)))
+    return copy
 
 
 def draw(seed, *shapes, dtype="float32"):
@@ -143,6 +154,16 @@ def test_padding_has_no_effect_on_invariant(operator, mask, seed):
     assert not dirty[2][0][~mask].any()
 
 
+@each_equivariant
+@given(mask=any_mask, seed=seeds)
+def test_padding_has_no_effect_on_equivariant(operator, mask, seed):
+    (x,) = draw(seed, (ROWS, P))
+    clean = apply_and_differentiate(operator, x, mask=jnp.asarray(mask))
+    dirty = apply_and_differentiate(operator, with_garbage(x, mask, seed), mask=jnp.asarray(mask))
+    jax.tree.map(close, dirty, clean)
+    assert not dirty[0][~mask].any()
+
+
 @each_posterior
 @given(input_mask=any_mask, observation_mask=any_mask, seed=seeds)
 def test_padding_has_no_effect_on_posterior(operator, input_mask, observation_mask, seed):
@@ -173,6 +194,17 @@ def test_gradients_at_the_empty_set_are_finite(operator):
     for sets, masks in [((x, d[:0]), {}), ((x, d), {"observation_mask": jnp.zeros(3, bool)})]:
         for leaf in jax.tree.leaves(apply_and_differentiate(operator, *sets, **masks)):
             assert jnp.isfinite(leaf).all()
+
+
+@each_posterior
+def test_chunks_of_the_posterior_give_the_same_result(operator):
+    x, d = draw(5, (6, P), (7, R))
+    chunked = eqx.tree_at(lambda o: o.observations, operator, with_static(operator.observations, chunk_size=3))
+    jax.tree.map(
+        close,
+        jax.tree.leaves(apply_and_differentiate(chunked, x, d)),
+        jax.tree.leaves(apply_and_differentiate(operator, x, d)),
+    )
 
 
 @each_posterior

@@ -141,26 +141,32 @@ def test_microbatches_are_the_same_step():
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), whole.module, parts.module)
 
 
+def meshes():
+    """Both ways to make a mesh; four devices are forced by conftest."""
+    assert len(jax.devices()) == 4
+    return {"Mesh": Mesh(np.array(jax.devices()), ("data",)), "make_mesh": jax.make_mesh((4,), ("data",))}
+
+
+@pytest.mark.parametrize("way", ["Mesh", "make_mesh"])
 @pytest.mark.parametrize("microbatches", [1, 2])
-def test_several_devices_give_the_same_loss(microbatches):
-    devices = jax.devices()
-    assert len(devices) == 4  # forced by conftest
-    mesh = Mesh(np.array(devices), ("data",))
+def test_several_devices_give_the_same_loss(microbatches, way):
+    mesh = meshes()[way]
     one = fit(network(), mean_square, square, steps=12, chunk_steps=5, key=KEY)
     many = fit(network(), mean_square, square, steps=12, chunk_steps=5, mesh=mesh, microbatches=microbatches, key=KEY)
     np.testing.assert_allclose(many.losses, one.losses, rtol=1e-4)
     assert len(jax.tree.leaves(many.module)[0].devices()) == 4
 
 
-def test_the_batch_really_is_spread():
-    mesh = Mesh(np.array(jax.devices()), ("data",))
+@pytest.mark.parametrize("microbatches", [1, 4])
+def test_the_batch_really_is_spread(microbatches):
+    mesh = meshes()["Mesh"]
     seen = []
 
     def loss(module, batch, *, key):
         jax.debug.inspect_array_sharding(batch[0], callback=seen.append)
         return mean_square(module, batch, key=key)
 
-    fit(network(), loss, square, steps=1, mesh=mesh, key=KEY)
+    fit(network(), loss, square, steps=1, mesh=mesh, microbatches=microbatches, key=KEY)
     assert {sharding.num_devices for sharding in seen} == {4}
     assert not any(sharding.is_fully_replicated for sharding in seen)
 
@@ -183,3 +189,58 @@ def test_wrong_settings(settings, message):
 def test_stored_data_refuses_unequal_rows():
     with pytest.raises(ValueError, match=r"same number of rows.*\[2, 3\]"):
         StoredData((jnp.zeros(3), jnp.zeros(2)), batch_size=1)
+
+
+def test_fourier_frequencies_stay_fixed_even_under_weight_decay():
+    module = MLP(1, 1, width=8, fourier_features=3, key=KEY)
+    result = fit(module, mean_square, square, steps=20, optimizer=optax.adamw(1e-2, weight_decay=0.5), key=KEY)
+    assert (result.module.features.frequencies == module.features.frequencies).all()
+    assert not eqx.tree_equal(result.module.layers, module.layers)
+
+
+def test_a_state_that_is_not_finite_is_not_taken_over():
+    def loss(module, batch, *, key):
+        data, state = batch
+        return mean_square(module, data, key=key), jnp.where(jax.random.uniform(key) < 0.3, jnp.nan, state + 1)
+
+    def source(key, state):
+        return square(key), state
+
+    result = fit(network(), loss, source, source_state=0.0, steps=40, key=KEY)
+    assert 0 < result.skipped < 40
+    assert float(result.source_state) == 40 - result.skipped
+
+
+def test_a_streak_inside_a_long_chunk_is_noticed():
+    def broken(module, batch, *, key):
+        return jnp.where(jax.random.uniform(key) < 0.9, jnp.nan, mean_square(module, batch, key=key))
+
+    with pytest.raises(TrainingError, match="steps in a row"):
+        fit(network(), broken, square, steps=100, chunk_steps=100, max_bad_steps=10, key=KEY)
+
+
+def test_a_run_without_a_single_good_step_is_an_error():
+    with pytest.raises(TrainingError, match="5 steps in a row"):
+        fit(network(), lambda m, b, *, key: jnp.nan * mean_square(m, b, key=key), square, steps=5, key=KEY)
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        optax.contrib.reduce_on_plateau(patience=2),
+        optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(optax.cosine_decay_schedule(1e-3, 10))),
+    ],
+    ids=["plateau", "clipped schedule"],
+)
+def test_other_optimizers(optimizer):
+    result = fit(network(), mean_square, square, steps=3, optimizer=optimizer, key=KEY)
+    assert np.isfinite(result.losses).all()
+
+
+def test_patience_under_64_bit_numbers(x64):
+    result = fit(
+        network(), mean_square, square, steps=200, chunk_steps=10, key=KEY, patience=2,
+        validate=lambda mlp: jnp.asarray(0.1) + 0 * mlp.layers[0].bias[0],
+    )  # fmt: skip
+    assert len(result.losses) == 30
+    assert result.stopped_early

@@ -5,11 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 
-from bieqno import MLP, PersistenceError, fit
+from bieqno import MLP, PersistenceError, TrainingError, fit
 
 SCRIPT = Path(__file__).with_name("resumable_run.py")
 KEY = jax.random.key(0)
@@ -48,15 +50,18 @@ def test_killed_at_several_points(uninterrupted, tmp_path):
     assert [path.name for path in folder.iterdir()] == ["checkpoint.bieqno"]
 
 
-def small_fit(folder, *, steps=20, key=KEY, width=4):
+def small_fit(folder, *, steps=20, key=KEY, width=4, rate=1e-3, scale=1.0, activation=jax.nn.relu, **settings):
+    x = scale * jnp.linspace(-1, 1, 8)[:, None]
     return fit(
-        MLP(1, 1, width=width, key=jax.random.key(5)),
-        lambda mlp, x, *, key: jnp.mean(jax.vmap(mlp)(x) ** 2),
-        lambda key: jax.random.normal(key, (8, 1)),
+        MLP(1, 1, width=width, activation=activation, key=jax.random.key(5)),
+        lambda mlp, batch, *, key: jnp.mean((jax.vmap(mlp)(batch) - batch) ** 2),
+        lambda key: x + 0.1 * jax.random.normal(key, (8, 1)),
         steps=steps,
         chunk_steps=10,
+        optimizer=optax.adam(rate),
         key=key,
         checkpoint=folder,
+        **settings,
     )
 
 
@@ -69,11 +74,59 @@ def test_a_finished_run_returns_at_once_and_can_be_prolonged(tmp_path):
     assert len(longer.losses) == 45
 
 
-@pytest.mark.parametrize("change", [{"key": jax.random.key(1)}, {"width": 5}])
+@pytest.mark.parametrize(
+    "change",
+    [{"key": jax.random.key(1)}, {"width": 5}, {"rate": 1e-2}, {"scale": 2.0}, {"activation": jax.nn.tanh}],
+    ids=["key", "shapes", "learning rate", "data", "activation"],
+)
 def test_the_checkpoint_of_another_run_is_refused(change, tmp_path):
     small_fit(tmp_path)
     with pytest.raises(ValueError, match="belongs to another run"):
         small_fit(tmp_path, **change)
+
+
+def test_a_checkpoint_beyond_the_steps_is_refused(tmp_path):
+    small_fit(tmp_path)
+    with pytest.raises(ValueError, match="at step 20, beyond the 10 asked for"):
+        small_fit(tmp_path, steps=10)
+
+
+def test_a_stopped_run_goes_on_with_more_patience(tmp_path):
+    def validate(mlp):
+        return mlp.layers[-1].bias[0] * 0
+
+    first = small_fit(tmp_path, steps=200, validate=validate, patience=2)
+    assert (len(first.losses), first.stopped_early) == (30, True)
+    assert len(small_fit(tmp_path, steps=200, validate=validate, patience=5).losses) == 60
+
+
+def test_numbers_of_weak_type_resume_to_the_same_bits(tmp_path):
+    """A plain number as state, in a computation in half precision: its type must not change in the checkpoint."""
+    module = jax.tree.map(lambda x: x.astype(jnp.bfloat16), MLP(1, 1, width=4, key=KEY))
+
+    def loss(mlp, batch, *, key):
+        x, state = batch
+        return jnp.mean((jax.vmap(mlp)(x) * state) ** 2), state * 0.99
+
+    def source(key, state):
+        return jax.random.normal(key, (4, 1), jnp.bfloat16), state
+
+    def run(steps, folder):
+        return fit(module, loss, source, source_state=1.0, steps=steps, chunk_steps=5, key=KEY, checkpoint=folder)
+
+    whole = run(10, None)
+    run(5, tmp_path)
+    assert eqx.tree_equal(run(10, tmp_path).module, whole.module)
+
+
+def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise PersistenceError("No space left on device")
+
+    monkeypatch.setattr("bieqno.training.loop.write_checkpoint", full)
+    with pytest.raises(TrainingError, match="No space left") as caught:
+        small_fit(tmp_path)
+    assert len(caught.value.result.losses) == 20
 
 
 def test_a_damaged_checkpoint_is_not_ignored(tmp_path):

@@ -4,7 +4,7 @@ from bieqno.operators.attention import AttentionPool, CrossAttentionPool
 from bieqno.operators.equivariant import ElementwiseOperator, EquivariantOperator
 from bieqno.operators.invariant import InvariantOperator
 from bieqno.operators.networks import MLP, FourierFeatures
-from bieqno.operators.pooling import AbstractPool, MeanPool
+from bieqno.operators.pooling import AbstractPool, CustomPool, MeanPool
 from bieqno.operators.posterior import PosteriorOperator
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "AbstractPool",
     "AttentionPool",
     "CrossAttentionPool",
+    "CustomPool",
     "ElementwiseOperator",
     "EquivariantOperator",
     "FourierFeatures",

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.operators.networks import check_linear
 from bieqno.operators.pooling import AbstractPool, Mask
 
 
@@ -27,6 +28,12 @@ class AbstractAttention(AbstractPool):
 
     to_key: eqx.AbstractVar[eqx.nn.Linear]
     to_value: eqx.AbstractVar[eqx.nn.Linear]
+
+    def __check_init__(self) -> None:
+        for layer in (self.to_key, self.to_value):
+            check_linear(layer)
+            if layer.in_features != layer.out_features or layer.in_features != self.to_key.in_features:
+                raise ValueError("keys and values must be as long as the embeddings")
 
     def merge(self, first: AttentionSummary, second: AttentionSummary) -> AttentionSummary:
         """Bring both parts to the larger peak and add."""
@@ -91,6 +98,10 @@ class AttentionPool(AbstractAttention):
         self.to_key = eqx.nn.Linear(width, width, use_bias=False, key=key_key)
         self.to_value = eqx.nn.Linear(width, width, key=value_key)
 
+    def __check_init__(self) -> None:
+        if self.learned.ndim != 3 or self.learned.shape[1] * self.learned.shape[2] != self.to_key.out_features:
+            raise ValueError(f"learned queries of shape {self.learned.shape} do not fit the keys")
+
     def summarize(
         self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
     ) -> AttentionSummary:
@@ -133,12 +144,20 @@ class CrossAttentionPool(AbstractAttention):
         self.to_value = eqx.nn.Linear(width, width, key=value_key)
         self.heads = heads
 
+    def __check_init__(self) -> None:
+        check_linear(self.to_query)
+        if self.to_query.out_features != self.to_key.out_features:
+            raise ValueError("queries and keys must have the same length")
+        _check_heads(self.to_key.weight.shape[0], self.heads)
+
     def summarize(
         self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
     ) -> AttentionSummary:
         """Attend to a part of the set with the given query."""
         if query is None:
             raise ValueError("cross-attention pools on behalf of a query, and none was given")
+        if query.shape != (self.to_query.in_features,):
+            raise ValueError(f"expected a query of {self.to_query.in_features} values, got shape {query.shape}")
         return self.attend(self.to_query(query).reshape(self.heads, -1), embeddings, mask)
 
     def out_size(self, width: int) -> int:

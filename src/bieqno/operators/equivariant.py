@@ -3,6 +3,7 @@
 ``y_i = phi_fit(phi_self(x_i) (+) pool_j phi_int(x_j) (+) context)``, where (+) is concatenation.
 """
 
+from collections.abc import Callable
 from typing import Unpack
 
 import equinox as eqx
@@ -64,7 +65,7 @@ class EquivariantOperator(eqx.Module):
         context_size: int = 0,
         width: int = 64,
         depth: int = 3,
-        pool: AbstractPool | None = None,
+        pool: AbstractPool | Callable[[Array, Array], Array] | None = None,
         embed_self: Network | None = None,
         embed_interaction: Network | None = None,
         fit: Network | None = None,
@@ -75,15 +76,19 @@ class EquivariantOperator(eqx.Module):
         **network: Unpack[NetworkSettings],
     ) -> None:
         self_key, interaction_key, fit_key = jax.random.split(key, 3)
-        self.embed_self = embed_self or MLP(
-            in_size,
-            width,
-            width=width,
-            depth=depth,
-            fourier_features=fourier_features,
-            fourier_scale=fourier_scale,
-            key=self_key,
-            **network,
+        self.embed_self = (
+            embed_self
+            if embed_self is not None
+            else MLP(
+                in_size,
+                width,
+                width=width,
+                depth=depth,
+                fourier_features=fourier_features,
+                fourier_scale=fourier_scale,
+                key=self_key,
+                **network,
+            )
         )
         self.interaction = InvariantOperator(
             in_size,
@@ -105,7 +110,9 @@ class EquivariantOperator(eqx.Module):
                 raise ValueError("out_size=None leaves the fitting net out, but one was given")
             self.fit = None
         else:
-            self.fit = fit or MLP(joined, out_size, width=width, depth=depth, key=fit_key, **network)
+            self.fit = (
+                fit if fit is not None else MLP(joined, out_size, width=width, depth=depth, key=fit_key, **network)
+            )
         self.in_size = in_size
         self.context_size = context_size
         self.out_size = joined if out_size is None else out_size
@@ -115,6 +122,10 @@ class EquivariantOperator(eqx.Module):
         joined = own + self.interaction.out_size + self.context_size
         if self.fit is not None:
             check_output(self.fit, joined, self.out_size, role="the fitting network")
+        elif joined != self.out_size:
+            raise ValueError(f"the joined embeddings have {joined} values, not {self.out_size}")
+        if self.interaction.pool.uses_query:
+            raise ValueError("the interaction is pooled for all elements alike; a pool that asks for a query cannot be")
 
     def __call__(
         self,
@@ -131,8 +142,8 @@ class EquivariantOperator(eqx.Module):
             mask: which rows are elements, the others being padding; None if all are.
         """
         check_elements(elements, self.in_size)
-        given = 0 if context is None else context.shape[0]
-        if given != self.context_size:
+        if (context is None and self.context_size) or (context is not None and context.shape != (self.context_size,)):
+            given = "none" if context is None else f"shape {context.shape}"
             raise ValueError(f"expected a context of {self.context_size} values, got {given}")
         elements, mask = blank_padding(elements, mask)
         pooled = self.interaction(elements, mask=mask)

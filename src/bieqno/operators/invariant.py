@@ -1,5 +1,6 @@
 """F_I, the permutation-invariant operator (eq. 1 of the paper): embed, pool, fit."""
 
+from collections.abc import Callable
 from typing import Unpack
 
 import equinox as eqx
@@ -13,7 +14,7 @@ from bieqno.operators.networks import (
     check_output,
     output_size,
 )
-from bieqno.operators.pooling import AbstractPool, MeanPool, pool_set
+from bieqno.operators.pooling import AbstractPool, CustomPool, MeanPool, pool_set
 
 
 class InvariantOperator(eqx.Module):
@@ -27,7 +28,8 @@ class InvariantOperator(eqx.Module):
             so that the result is the pooled embedding.
         width: length of the embeddings and hidden layers.
         depth: number of layers of each network.
-        pool: how the embeddings become one vector; the masked mean by default.
+        pool: how the embeddings become one vector: the masked mean by default, an `AbstractPool`, or any function
+            ``(embeddings [m, w], mask [m]) -> [v]``.
         embed: network in place of the default embedding net, ``[in_size] -> [w]``.
         fit: network in place of the default fitting net, ``[pooled] -> [out_size]``.
         fourier_features: number of Fourier features of an element given to the default embedding net.
@@ -57,7 +59,7 @@ class InvariantOperator(eqx.Module):
         *,
         width: int = 64,
         depth: int = 3,
-        pool: AbstractPool | None = None,
+        pool: AbstractPool | Callable[[Array, Array], Array] | None = None,
         embed: Network | None = None,
         fit: Network | None = None,
         fourier_features: int = 0,
@@ -67,24 +69,30 @@ class InvariantOperator(eqx.Module):
         **network: Unpack[NetworkSettings],
     ) -> None:
         embed_key, fit_key = jax.random.split(key)
-        self.embed = embed or MLP(
-            in_size,
-            width,
-            width=width,
-            depth=depth,
-            fourier_features=fourier_features,
-            fourier_scale=fourier_scale,
-            key=embed_key,
-            **network,
+        self.embed = (
+            embed
+            if embed is not None
+            else MLP(
+                in_size,
+                width,
+                width=width,
+                depth=depth,
+                fourier_features=fourier_features,
+                fourier_scale=fourier_scale,
+                key=embed_key,
+                **network,
+            )
         )
-        self.pool = pool or MeanPool()
+        self.pool = as_pool(pool)
         pooled = self.pool.out_size(output_size(self.embed, in_size, role="the embedding network"))
         if out_size is None:
             if fit is not None:
                 raise ValueError("out_size=None leaves the fitting net out, but one was given")
             self.fit = None
         else:
-            self.fit = fit or MLP(pooled, out_size, width=width, depth=depth, key=fit_key, **network)
+            self.fit = (
+                fit if fit is not None else MLP(pooled, out_size, width=width, depth=depth, key=fit_key, **network)
+            )
         self.in_size = in_size
         self.out_size = pooled if out_size is None else out_size
         self.chunk_size = chunk_size
@@ -94,6 +102,8 @@ class InvariantOperator(eqx.Module):
         pooled = self.pool.out_size(width)
         if self.fit is not None:
             check_output(self.fit, pooled, self.out_size, role="the fitting network")
+        elif pooled != self.out_size:
+            raise ValueError(f"the pooled embedding has {pooled} values, not {self.out_size}")
         if self.chunk_size is not None and self.chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, got {self.chunk_size}")
 
@@ -120,3 +130,10 @@ def check_elements(elements: Array, in_size: int) -> None:
     """Refuse sets whose elements have another length than the operator was built for."""
     if elements.ndim != 2 or elements.shape[1] != in_size:
         raise ValueError(f"expected a set of shape (any, {in_size}), got {elements.shape}")
+
+
+def as_pool(pool: AbstractPool | Callable[[Array, Array], Array] | None) -> AbstractPool:
+    """The pool that was asked for: the mean if none was, a plain function as a pool."""
+    if pool is None:
+        return MeanPool()
+    return pool if isinstance(pool, AbstractPool) else CustomPool(pool)

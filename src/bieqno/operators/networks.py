@@ -95,6 +95,8 @@ class MLP(eqx.Module):
                 raise ValueError(f"an MLP needs {name} of at least 1, got {size}")
         if depth < 1:
             raise ValueError(f"an MLP needs depth of at least 1 layer, got {depth}")
+        if fourier_features < 0:
+            raise ValueError(f"fourier_features must not be negative, got {fourier_features}")
         feature_key, *keys = jax.random.split(key, depth + 1)
         self.features = None
         if fourier_features > 0:
@@ -108,6 +110,10 @@ class MLP(eqx.Module):
     def __check_init__(self) -> None:
         if not self.layers:
             raise ValueError("an MLP needs at least one layer")
+        for layer in self.layers:
+            check_linear(layer)
+        if not callable(self.activation):
+            raise ValueError(f"an activation is a function, got {self.activation!r}")
         for before, after in pairwise(self.layers):
             if before.weight.shape[0] != after.weight.shape[1]:
                 raise ValueError(
@@ -157,6 +163,15 @@ def apply_network(network: Network, *parts: Array) -> Array:
     if isinstance(network, MLP) or len(parts) == 1:
         return network(*parts)
     return network(jnp.concatenate(parts))
+
+
+def check_linear(layer: eqx.nn.Linear) -> None:
+    """Refuse a linear layer whose arrays are not what its sizes say."""
+    expected = [(layer.out_features, layer.in_features), (layer.out_features,)][: 1 + layer.use_bias]
+    arrays = [layer.weight, layer.bias][: 1 + layer.use_bias]
+    for array, shape in zip(arrays, expected, strict=True):
+        if array is None or array.shape != shape or not jnp.issubdtype(array.dtype, jnp.inexact):
+            raise ValueError(f"a linear layer of these sizes holds floating-point numbers of shape {shape}")
 
 
 def output_size(network: Network, in_size: int, *, role: str) -> int:

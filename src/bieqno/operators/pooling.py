@@ -51,8 +51,7 @@ class AbstractPool(eqx.Module):
         query: Float[Array, "a"] | None = None,
     ) -> Float[Array, "v"]:
         """Pool a whole set."""
-        if mask is None:
-            mask = jnp.ones(embeddings.shape[0], bool)
+        embeddings, mask = blank_padding(embeddings, mask)
         return self.finish(self.summarize(embeddings, mask, query))
 
 
@@ -98,6 +97,44 @@ class MeanPool(AbstractPool):
     def out_size(self, width: int) -> int:
         """Length of the pooled vector."""
         return width + self.count
+
+
+class CustomPool(AbstractPool):
+    """A pool made of any function ``(embeddings [m, w], mask [m]) -> [v]``; operators wrap such functions themselves.
+
+    It sees the whole set at once, so it cannot be used in chunks. Whether it is invariant is up to the function.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> largest = CustomPool(lambda x, mask: jnp.max(jnp.where(mask[:, None], x, 0), axis=0, initial=0))
+        >>> largest(jnp.array([[1.0], [3.0]])).tolist()
+        [3.0]
+    """
+
+    function: Callable[[Array, Array], Array]
+    uses_query: ClassVar[bool] = False
+
+    def summarize(
+        self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
+    ) -> Float[Array, "v"]:
+        """Apply the function to the whole set."""
+        return self.function(embeddings, mask)
+
+    def merge(self, first: Summary, second: Summary) -> Summary:
+        """Refuse: nothing is known about how parts of a set combine."""
+        raise ValueError("a pool made of a plain function cannot be used in chunks; leave chunk_size out")
+
+    def finish(self, summary: Float[Array, "v"]) -> Float[Array, "v"]:
+        """Return what the function gave."""
+        return summary
+
+    def out_size(self, width: int) -> int:
+        """Length of the pooled vector, found without computing it."""
+        shapes = jax.ShapeDtypeStruct((1, width), jnp.zeros(()).dtype), jax.ShapeDtypeStruct((1,), jnp.bool_)
+        out = eqx.filter_eval_shape(self.function, *shapes)
+        if out.ndim != 1:
+            raise ValueError(f"a pool must return one vector, got shape {out.shape}")
+        return int(out.shape[0])
 
 
 def pool_set(
@@ -146,4 +183,10 @@ def blank_padding(elements: Float[Array, "m p"], mask: Mask | None) -> tuple[Flo
     """Replace padded rows by zeros, so that neither their values nor their gradients can leak."""
     if mask is None:
         return elements, jnp.ones(elements.shape[0], bool)
+    mask = jnp.asarray(mask)
+    if mask.shape != elements.shape[:1] or mask.dtype != bool:
+        raise ValueError(
+            f"a mask has one truth value for each of {elements.shape[0]} elements, "
+            f"got shape {mask.shape} of {mask.dtype}"
+        )
     return jnp.where(mask[:, None], elements, 0), mask

@@ -68,7 +68,7 @@ class PosteriorOperator(eqx.Module):
         width: int = 64,
         depth: int = 3,
         lean: bool = False,
-        pool: AbstractPool | None = None,
+        pool: AbstractPool | Callable[[Array, Array], Array] | None = None,
         inputs: EquivariantOperator | ElementwiseOperator | None = None,
         observations: InvariantOperator | None = None,
         fit: EquivariantOperator | ElementwiseOperator | None = None,
@@ -80,28 +80,36 @@ class PosteriorOperator(eqx.Module):
     ) -> None:
         input_key, observation_key, fit_key = jax.random.split(key, 3)
         part_size = None if lean else width
-        self.inputs = inputs or EquivariantOperator(
-            in_size,
-            part_size,
-            width=width,
-            depth=depth,
-            fourier_features=fourier_features,
-            fourier_scale=fourier_scale,
-            chunk_size=chunk_size,
-            key=input_key,
-            **network,
+        self.inputs = (
+            inputs
+            if inputs is not None
+            else EquivariantOperator(
+                in_size,
+                part_size,
+                width=width,
+                depth=depth,
+                fourier_features=fourier_features,
+                fourier_scale=fourier_scale,
+                chunk_size=chunk_size,
+                key=input_key,
+                **network,
+            )
         )
-        self.observations = observations or InvariantOperator(
-            observation_size,
-            part_size,
-            width=width,
-            depth=depth,
-            pool=pool,
-            fourier_features=fourier_features,
-            fourier_scale=fourier_scale,
-            chunk_size=chunk_size,
-            key=observation_key,
-            **network,
+        self.observations = (
+            observations
+            if observations is not None
+            else InvariantOperator(
+                observation_size,
+                part_size,
+                width=width,
+                depth=depth,
+                pool=pool,
+                fourier_features=fourier_features,
+                fourier_scale=fourier_scale,
+                chunk_size=chunk_size,
+                key=observation_key,
+                **network,
+            )
         )
         if observations is not None and pool is not None:
             raise ValueError("pool belongs to the default F_I; give it to your own `observations`")
@@ -112,7 +120,9 @@ class PosteriorOperator(eqx.Module):
         elif lean:
             self.fit = ElementwiseOperator(MLP(joined, out_size, width=width, depth=depth, key=fit_key, **network))
         else:
-            self.fit = EquivariantOperator(joined, out_size, width=width, depth=depth, key=fit_key, **network)
+            self.fit = EquivariantOperator(
+                joined, out_size, width=width, depth=depth, chunk_size=chunk_size, key=fit_key, **network
+            )
 
     def __check_init__(self) -> None:
         shape = self._shape_of(self.__call__)

@@ -1,7 +1,11 @@
 """Checkpoints of a training run: the leaves of its state, in one atomically replaced file."""
 
+import dataclasses
+import functools
 import hashlib
-from collections.abc import Mapping
+import inspect
+import types
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,7 +62,7 @@ def read_checkpoint(folder: Path, like: T, *, run: str) -> tuple[T, dict[str, np
     same = [(s.shape, s.dtype) == (e.shape, e.dtype) for s, e in zip(stored, expected, strict=True)]
     if found != run or not all(same):
         raise ValueError(
-            f"the checkpoint in {folder} belongs to another run (other module, key, data or settings); "
+            f"the checkpoint in {folder} belongs to another run (other module, key, loss, data or optimizer); "
             "choose another folder, or delete it to start anew"
         )
     restored = [_restore(s, leaf) for s, leaf in zip(stored, leaves, strict=True)]
@@ -69,12 +73,59 @@ def read_checkpoint(folder: Path, like: T, *, run: str) -> tuple[T, dict[str, np
 
 
 def fingerprint(*parts: Any) -> str:
-    """A digest of all arrays in `parts`, and of how they are arranged."""
+    """A digest of what defines a run: arrays, settings, and functions with the values that they close over.
+
+    It is the same in every process, and differs where a learning rate, the data or the code of a loss differs.
+    """
     digest = hashlib.sha256()
-    for leaf in _leaves(parts):
-        digest.update(f"{leaf.dtype} {leaf.shape}".encode())
-        digest.update(leaf.tobytes())
+    _describe(parts, digest.update, set())
     return digest.hexdigest()
+
+
+def _describe(value: Any, write: Callable[[bytes], None], seen: set[int]) -> None:
+    """Write a description of any value that does not depend on where in memory things are."""
+    if isinstance(value, (jax.Array, np.ndarray)):
+        array = np.asarray(jax.random.key_data(value) if _is_key(value) else value)
+        write(f"array {array.dtype} {array.shape}".encode() + array.tobytes())
+        return
+    if isinstance(value, (bool, int, float, complex, str, bytes, np.generic, type(None))):
+        write(f"{type(value).__name__} {value!r}".encode())
+        return
+    if id(value) in seen:
+        write(b"again")
+        return
+    seen.add(id(value))
+    write(f"{type(value).__name__} {getattr(value, '__qualname__', '')}".encode())
+    for part in _parts(value):
+        _describe(part, write, seen)
+    seen.discard(id(value))
+
+
+def _parts(value: Any) -> list[Any]:
+    """What a value is made of."""
+    if isinstance(value, (list, tuple)):
+        return list(value)
+    if isinstance(value, dict):
+        return [part for item in value.items() for part in item]
+    if isinstance(value, functools.partial):
+        return [value.func, value.args, value.keywords]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    value = inspect.unwrap(value) if callable(value) else value
+    if inspect.ismethod(value):
+        return [value.__self__, value.__func__]
+    if inspect.isfunction(value):
+        cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
+        constants = [x for x in value.__code__.co_consts if not inspect.iscode(x)]
+        return [
+            value.__code__.co_code,
+            constants,
+            list(value.__code__.co_names),
+            value.__defaults__,
+            value.__kwdefaults__,
+            cells,
+        ]
+    return []
 
 
 def _is_key(leaf: Any) -> bool:

@@ -17,8 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from threadpoolctl import threadpool_limits
 
+from bieqno.tensorfile import PersistenceError
 from bieqno.training.checkpoint import (
     fingerprint,
     prepare_folder,
@@ -26,7 +28,7 @@ from bieqno.training.checkpoint import (
     write_checkpoint,
 )
 from bieqno.training.result import FitResult, Progress, TrainingError
-from bieqno.training.step import State, Step, run_chunk
+from bieqno.training.step import State, Step, is_key, run_chunk, trainable
 
 M = TypeVar("M")
 
@@ -42,7 +44,6 @@ class _Record(NamedTuple):
     best_value: Float[Array, ""]
     best_step: Int[Array, ""]
     stale: Int[Array, ""]
-    stopped: Bool[Array, ""]
 
 
 def fit(
@@ -72,10 +73,10 @@ def fit(
         sample_batch: the batch source, ``sample_batch(key)``: stored arrays (`StoredData`) and fresh simulations alike.
         steps: number of optimizer steps.
         key: random key of the whole run.
-        optimizer: any Optax optimizer.
+        optimizer: an Optax optimizer; only those that call the loss themselves (line searches) do not work.
         source_state: makes the source a living one: ``sample_batch(key, state)`` is given the state, and
             ``loss`` returns ``(value, new_state)``, for example the module's own analyses to go on from.
-        validate: held-out loss of a module; evaluated after every chunk, and the best module is returned.
+        validate: held-out loss of a module, compiled; evaluated after every chunk, and the best module is returned.
         patience: stop after that many validations without improvement.
         chunk_steps: steps per compiled chunk.
         microbatches: split each batch along its first axis into so many parts whose gradients are averaged; keeps
@@ -106,11 +107,15 @@ def fit(
         >>> bool(result.losses[-1] < 0.1 * result.losses[0])
         True
     """
+    if patience is not None:
+        _check_counts(patience=patience)
     _check_counts(steps=steps, chunk_steps=chunk_steps, microbatches=microbatches, max_bad_steps=max_bad_steps)
     if patience is not None and validate is None:
         raise ValueError("patience counts validations without improvement, but validate is None")
     if microbatches > 1 and source_state is not None:
         raise ValueError("a living batch source does not go with microbatches")
+    if mesh is not None:
+        mesh = Mesh(mesh.devices, mesh.axis_names)  # axes that the compiler may use as it sees fit
     step = Step(loss, sample_batch, optimizer, source_state is not None, microbatches, mesh)
     record = _start(module, optimizer, source_state)
     _check_batch(step, record.state, key, mesh)
@@ -118,12 +123,18 @@ def fit(
     folder = None if checkpoint is None else Path(checkpoint)
     run, losses, validations = "", np.zeros(0, np.float32), np.zeros(0, np.float32)
     if folder is not None:
-        run = fingerprint(key, record, np.array([chunk_steps, microbatches]))
+        run = fingerprint(
+            key, record, step.loss, step.sample_batch, optimizer, validate, chunk_steps, microbatches, mesh is None
+        )
         prepare_folder(folder)
         found = read_checkpoint(folder, record, run=run)
         if found is not None:
             record, history = found
             losses, validations = history["losses"], history["validations"]
+            if int(record.state.step) > steps:
+                raise ValueError(
+                    f"the checkpoint in {folder} is at step {int(record.state.step)}, beyond the {steps} asked for"
+                )
     if mesh is not None:
         record, step, key = _replicate((record, step, key), mesh)
 
@@ -131,35 +142,49 @@ def fit(
         if folder is not None:
             write_checkpoint(folder, record, {"losses": losses, "validations": validations}, run=run)
 
+    def result() -> FitResult[M]:
+        stopped = _out_of_patience(record, patience) and int(record.state.step) < steps
+        return _result(record, losses, validations, validated=validate is not None, stopped=stopped)
+
     started = saved = time.monotonic()
     first = int(record.state.step)
     try:
-        while (done := int(record.state.step)) < steps and not bool(record.stopped):
+        while (done := int(record.state.step)) < steps and not _out_of_patience(record, patience):
             length = min(chunk_steps - done % chunk_steps, steps - done)
-            state, values = run_chunk(step, record.state, key, length)
+            # Small linear algebra inside a compiled loop is slowed down by threads of its own.
+            with threadpool_limits(1, "blas"):
+                state, values = jax.block_until_ready(run_chunk(step, record.state, key, length))
             record = record._replace(state=state)
             losses = np.append(losses, np.asarray(values, np.float32))
             validation = None
             if validate is not None:
-                validation = float(_evaluate(validate, state.module))
+                validation = float(np.float32(_evaluate(validate, state.module)))
                 validations = np.append(validations, np.float32(validation))
-                record = _judge(record, validation, patience)
+                record = _judge(record, validation)
             if time.monotonic() - saved >= checkpoint_seconds:
                 save()
                 saved = time.monotonic()
             if on_progress is not None:
                 on_progress(_progress(record.state, steps, values, validation, started, first))
-            if int(state.streak) >= max_bad_steps:
+            if int(state.longest_streak) >= min(max_bad_steps, steps):
                 raise TrainingError(
-                    f"loss or gradient was not finite in {int(state.streak)} steps in a row before step "
+                    f"loss or gradient was not finite in {int(state.longest_streak)} steps in a row before step "
                     f"{int(state.step)} (a smaller learning rate, clipped gradients or scaled inputs may help); "
                     "the last good state is in the error's `result`",
-                    _result(record, losses, validations, validate is not None),
+                    result(),
                 )
-    finally:
-        # Also when interrupted: what was reached is kept.
+    except BaseException as error:
+        # Also when interrupted, what was reached is kept; and the error that ended the run is the one that is raised.
+        try:
+            save()
+        except PersistenceError as failure:
+            error.add_note(f"the checkpoint could not be written either: {failure}")
+        raise
+    try:
         save()
-    return _result(record, losses, validations, validate is not None)
+    except PersistenceError as error:
+        raise TrainingError(f"training has ended, its checkpoint was not written: {error}", result()) from error
+    return result()
 
 
 @eqx.filter_jit
@@ -171,17 +196,22 @@ def _start(module: Any, optimizer: optax.GradientTransformation, source_state: A
     zero = jnp.zeros((), jnp.int32)
     state = State(
         module,
-        optimizer.init(eqx.filter(module, eqx.is_inexact_array)),
+        optimizer.init(trainable(module)[0]),
         jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, source_state),
         step=zero,
         streak=zero,
+        longest_streak=zero,
         skipped=zero,
     )
-    return _Record(state, module, jnp.float32(jnp.inf), zero, zero, jnp.asarray(False))
+    # Arrays of weak type (made from plain numbers) would change their type on the way through a checkpoint.
+    state = jax.tree.map(
+        lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_array(x) and not is_key(x) else x, state
+    )
+    return _Record(state, state.module, jnp.float32(jnp.inf), zero, zero)
 
 
-def _judge(record: _Record, validation: float, patience: int | None) -> _Record:
-    """Keep the best module, and stop when the patience has run out."""
+def _judge(record: _Record, validation: float) -> _Record:
+    """Keep the best module, and count how long it has been the best."""
     if validation < float(record.best_value):
         return record._replace(
             best=record.state.module,
@@ -189,9 +219,11 @@ def _judge(record: _Record, validation: float, patience: int | None) -> _Record:
             best_step=record.state.step,
             stale=jnp.zeros((), jnp.int32),
         )
-    stale = record.stale + 1
-    stopped = patience is not None and int(stale) >= patience
-    return record._replace(stale=stale, stopped=jnp.asarray(stopped))
+    return record._replace(stale=record.stale + 1)
+
+
+def _out_of_patience(record: _Record, patience: int | None) -> bool:
+    return patience is not None and int(record.stale) >= patience
 
 
 def _progress(
@@ -216,7 +248,9 @@ def _progress(
     )
 
 
-def _result(record: _Record, losses: np.ndarray, validations: np.ndarray, validated: bool) -> FitResult[Any]:
+def _result(
+    record: _Record, losses: np.ndarray, validations: np.ndarray, *, validated: bool, stopped: bool
+) -> FitResult[Any]:
     state = record.state
     use_best = validated and bool(jnp.isfinite(record.best_value))
     return FitResult(
@@ -225,7 +259,7 @@ def _result(record: _Record, losses: np.ndarray, validations: np.ndarray, valida
         validations=validations,
         best_step=int(record.best_step if use_best else state.step),
         skipped=int(state.skipped),
-        stopped_early=bool(record.stopped),
+        stopped_early=stopped,
         source_state=state.source,
     )
 
@@ -250,7 +284,7 @@ def _check_batch(step: Step, state: State, key: PRNGKeyArray, mesh: Mesh | None)
     source = step.sample_batch
     batch = eqx.filter_eval_shape(lambda k: source(k, state.source) if step.living else source(k), key)
     for leaf in jax.tree.leaves(batch):
-        if leaf.ndim and leaf.shape[0] % pieces:
+        if (not leaf.ndim and step.microbatches > 1) or (leaf.ndim and leaf.shape[0] % pieces):
             raise ValueError(
                 f"the first axis of a batch must divide into {pieces} parts (devices times microbatches), "
                 f"got shape {leaf.shape}"

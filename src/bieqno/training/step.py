@@ -10,6 +10,8 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from bieqno.operators import FourierFeatures
+
 
 class State(NamedTuple):
     """What a step changes."""
@@ -19,6 +21,7 @@ class State(NamedTuple):
     source: Any
     step: Int[Array, ""]
     streak: Int[Array, ""]
+    longest_streak: Int[Array, ""]
     skipped: Int[Array, ""]
 
 
@@ -42,43 +45,54 @@ class Step(eqx.Module):
 
     def value_and_grad(self, module: Any, batch: PyTree, key: PRNGKeyArray) -> tuple[Any, Any]:
         """Loss (with the source's new state, for a living one) and gradient."""
+        trained, fixed = trainable(module)
 
-        def objective(module: Any, batch: PyTree, key: PRNGKeyArray) -> tuple[Any, Any]:
-            value = self.loss(module, batch, key=key)
+        def objective(trained: Any, batch: PyTree, key: PRNGKeyArray) -> tuple[Any, Any]:
+            value = self.loss(eqx.combine(trained, fixed), batch, key=key)
             return value if self.living else (value, None)
 
-        gradient = eqx.filter_value_and_grad(objective, has_aux=True)
+        gradient = jax.value_and_grad(objective, has_aux=True)
         if self.microbatches == 1:
-            return gradient(module, batch, key)
-        parts = jax.tree.map(lambda x: x.reshape(self.microbatches, -1, *x.shape[1:]), batch)
+            return gradient(trained, batch, key)
+        parts = jax.tree.map(self._cut, batch)
 
         def add(total: Any, part: tuple[PyTree, PRNGKeyArray]) -> tuple[Any, None]:
-            (value, _), grads = gradient(module, *part)
+            (value, _), grads = gradient(trained, *part)
             return jax.tree.map(jnp.add, total, (value, grads)), None
 
-        shapes = eqx.filter_eval_shape(gradient, module, jax.tree.map(lambda x: x[0], parts), key)
+        shapes = jax.eval_shape(gradient, trained, jax.tree.map(lambda x: x[0], parts), key)
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[0][0], shapes[1]))
         total, _ = jax.lax.scan(add, zeros, (parts, jax.random.split(key, self.microbatches)))
         value, grads = jax.tree.map(lambda x: x / self.microbatches, total)
         return (value, None), grads
+
+    def _cut(self, x: Array) -> Array:
+        """Cut the first axis into microbatches such that each has a share of every device's rows."""
+        parts = jnp.swapaxes(x.reshape(-1, self.microbatches, *x.shape[1:]), 0, 1)
+        if self.mesh is None:
+            return parts
+        spread = NamedSharding(self.mesh, PartitionSpec(None, self.mesh.axis_names[0]))
+        return jax.lax.with_sharding_constraint(parts, spread)
 
     def __call__(self, state: State, key: PRNGKeyArray) -> tuple[State, Float[Array, ""]]:
         """Take one step, or skip it if anything came out not finite."""
         batch_key, loss_key = jax.random.split(jax.random.fold_in(key, state.step))
         batch = self.batch(state, batch_key)
         (value, source), grads = self.value_and_grad(state.module, batch, loss_key)
-        trainable = eqx.filter(state.module, eqx.is_inexact_array)
-        updates, optimizer_state = self.optimizer.update(grads, state.optimizer, trainable)
-        module = eqx.apply_updates(state.module, updates)
-        good = jnp.isfinite(value) & _all_finite(grads) & _all_finite(updates)
+        trained, fixed = trainable(state.module)
+        # Optimizers that look at the loss (a plateau, say) are given it.
+        update = optax.with_extra_args_support(self.optimizer).update
+        updates, optimizer_state = update(grads, state.optimizer, trained, value=value)
+        module = eqx.combine(eqx.apply_updates(trained, updates), fixed)
+        good = jnp.isfinite(value) & _all_finite((grads, updates, eqx.filter(source, eqx.is_inexact_array)))
         module, optimizer_state, source = _choose(
             good, (module, optimizer_state, source), (state.module, state.optimizer, state.source)
         )
-        count = jnp.where(good, 0, 1)
-        return (
-            State(module, optimizer_state, source, state.step + 1, (state.streak + 1) * count, state.skipped + count),
-            jnp.where(good, value, jnp.nan),
-        )
+        bad = jnp.where(good, 0, 1)
+        streak = (state.streak + 1) * bad
+        longest = jnp.maximum(streak, state.longest_streak)
+        following = State(module, optimizer_state, source, state.step + 1, streak, longest, state.skipped + bad)
+        return following, jnp.where(good, value, jnp.nan)
 
 
 @eqx.filter_jit
@@ -99,4 +113,26 @@ def _all_finite(tree: Any) -> Bool[Array, ""]:
 
 
 def _choose(good: Bool[Array, ""], new: Any, old: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(good, a, b) if eqx.is_array(b) else b, new, old)
+    """The new state or the old one, in the types of the old: a loop's state keeps its type."""
+
+    def pick(a: Any, b: Any) -> Any:
+        if not eqx.is_array(b):
+            return b
+        return jnp.where(good, a if is_key(b) else jnp.asarray(a, b.dtype), b)
+
+    return jax.tree.map(pick, new, old)
+
+
+def is_key(x: Any) -> bool:
+    """Whether an array holds random keys."""
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def trainable(module: Any) -> tuple[Any, Any]:
+    """What is trained, and the rest: all floating-point arrays but the frequencies of Fourier features."""
+    spec = jax.tree.map(
+        lambda x: not isinstance(x, FourierFeatures) and eqx.is_inexact_array(x),
+        module,
+        is_leaf=lambda x: isinstance(x, FourierFeatures),
+    )
+    return eqx.partition(module, spec)

@@ -1,0 +1,103 @@
+"""The generalized Gaussian process (section 2.2 of the paper).
+
+``{m_i, l_i, d_i} = phi_fit(phi_self(x_i) (+) mean_j phi_int(x_j) (+) mean_k phi_d(x_k, y_k))`` gives the mean and the
+covariance ``L L^T + exp(D)`` at any test points, given the observations: the lean form of the posterior operator.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bieqno.gaussian import LowRankGaussian
+from bieqno.operators import MLP, ElementwiseOperator, PosteriorOperator
+
+MIN_NOISE = 1e-3
+"""Least standard deviation of a prediction, in units of the targets' own: keeps the likelihood bounded."""
+
+
+class GeneralizedGaussianProcess(eqx.Module):
+    """The joint distribution of noisy values at test points, given observations.
+
+    Args:
+        in_size: number of input variables.
+        rank: number of columns of the covariance factor.
+        width: length of embeddings and hidden layers.
+        depth: number of layers of each network.
+        set_interaction: with the paper's ``phi_int``, a prediction depends on which other points are asked for at the
+            same time; without it, a subset of the points gets the subset of the predictions.
+        noise: known standard deviation of the observation noise; None learns it.
+        key: random key of the initial weights.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> process = GeneralizedGaussianProcess(1, key=jax.random.key(0))
+        >>> gaussian = process(jnp.zeros((5, 1)), jnp.zeros((3, 1)), jnp.zeros(3))
+        >>> gaussian.covariance().shape
+        (5, 5)
+    """
+
+    operator: PosteriorOperator
+    log_noise: Float[Array, ""]
+    noise_known: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        in_size: int,
+        *,
+        rank: int = 8,
+        width: int = 64,
+        depth: int = 3,
+        set_interaction: bool = False,
+        noise: float | Float[Array, ""] | None = None,
+        key: PRNGKeyArray,
+    ) -> None:
+        self_key, key = jax.random.split(key)
+        alone = ElementwiseOperator(MLP(in_size, width, width=width, depth=depth, key=self_key))
+        self.operator = PosteriorOperator(
+            in_size,
+            in_size + 1,
+            2 + rank,
+            width=width,
+            depth=depth,
+            lean=True,
+            inputs=None if set_interaction else alone,
+            key=key,
+        )
+        self.log_noise = jnp.log(jnp.asarray(0.1 if noise is None else noise, jnp.zeros(()).dtype))
+        self.noise_known = noise is not None
+
+    def __call__(
+        self,
+        points: Float[Array, "n d"],
+        inputs: Float[Array, "m d"],
+        targets: Float[Array, "m"],
+        *,
+        point_mask: Bool[Array, "n"] | None = None,
+        observation_mask: Bool[Array, "m"] | None = None,
+    ) -> LowRankGaussian:
+        """The posterior at `points`, given observed `targets` at `inputs`."""
+        observations = jnp.concatenate([inputs, targets[:, None]], axis=1)
+        out = self.operator(points, observations, input_mask=point_mask, observation_mask=observation_mask)
+        log_noise = jax.lax.stop_gradient(self.log_noise) if self.noise_known else self.log_noise
+        floor = jnp.logaddexp(2 * log_noise, 2 * jnp.log(MIN_NOISE))
+        return LowRankGaussian(out[:, 0], out[:, 2:] / self.rank**0.5, jnp.logaddexp(out[:, 1], floor))
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of the covariance factor."""
+        return self.operator.out_size - 2
+
+
+def combine(members: LowRankGaussian) -> LowRankGaussian:
+    """One Gaussian with the moments of the mixture of `members` (stacked along a first axis of length K).
+
+    Its covariance is the mean of theirs plus the spread of their means: still low rank plus diagonal, of rank K (r + 1).
+    """
+    K, n, r = members.factor.shape
+    mean = jnp.mean(members.mean, axis=0)
+    factors = jnp.moveaxis(members.factor, 0, 1).reshape(n, K * r)
+    spread = (members.mean - mean).T
+    factor = jnp.concatenate([factors, spread], axis=1) / K**0.5
+    log_diag = jax.nn.logsumexp(members.log_diag, axis=0) - jnp.log(K)
+    return LowRankGaussian(mean, factor if K > 1 else factor[:, :r], log_diag)
