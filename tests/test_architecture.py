@@ -18,6 +18,7 @@ FLOORS = [
     "experiments",
     "assimilation",
     "regression",
+    "progress",
     "scores",
     "training",
     "persistence",

@@ -17,6 +17,7 @@ from bieqno.operators import (
     PosteriorOperator,
 )
 from bieqno.persistence import load, save
+from bieqno.regression import GGPRegressor
 from bieqno.tensorfile import PersistenceError
 from bieqno.training import FitResult, Progress, StoredData, TrainingError, fit
 
@@ -32,6 +33,7 @@ __all__ = [
     "EquivariantOperator",
     "FitResult",
     "FourierFeatures",
+    "GGPRegressor",
     "InvariantOperator",
     "LowRankGaussian",
     "MeanPool",

@@ -22,7 +22,7 @@ import numpy as np
 from bieqno import operators
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators.networks import check_linear
-from bieqno.tensorfile import PersistenceError, read_tensors, write_tensors
+from bieqno.tensorfile import PersistenceError, pack_tensors, read_tensors, unpack_tensors, write_tensors
 
 Known: TypeAlias = type[eqx.Module] | Callable[..., Any]
 
@@ -58,9 +58,14 @@ def save(
         >>> bool(eqx.tree_equal(operator, again))
         True
     """
-    tensors: dict[str, np.ndarray] = {}
-    tree = _Encoder(_names(known), tensors).encode(module, "")
-    write_tensors(path, tensors, kind=_KIND, description=json.dumps(tree))
+    tensors, description = _described(module, known)
+    write_tensors(path, tensors, kind=_KIND, description=description)
+
+
+def to_bytes(module: eqx.Module, *, known: Iterable[Known] | Mapping[str, Known] = ()) -> bytes:
+    """The content of the file that `save` would write."""
+    tensors, description = _described(module, known)
+    return pack_tensors(tensors, kind=_KIND, description=description)
 
 
 def load(path: str | os.PathLike[str], *, known: Iterable[Known] | Mapping[str, Known] = ()) -> Any:
@@ -74,16 +79,36 @@ def load(path: str | os.PathLike[str], *, known: Iterable[Known] | Mapping[str, 
         PersistenceError: if the file is missing, damaged, foreign, newer than this version, names a class that is not
             known, or its arrays do not fit its classes.
     """
-    tensors, description = read_tensors(path, kind=_KIND)
+    return _built(*read_tensors(path, kind=_KIND), known, source=str(path))
+
+
+def from_bytes(content: bytes, *, known: Iterable[Known] | Mapping[str, Known] = ()) -> Any:
+    """What `load` would return for a file of this content."""
+    return _built(*unpack_tensors(content, kind=_KIND, source="the content"), known, source="the content")
+
+
+def _described(module: eqx.Module, known: Iterable[Known] | Mapping[str, Known]) -> tuple[dict[str, np.ndarray], str]:
+    tensors: dict[str, np.ndarray] = {}
+    tree = _Encoder(_names(known), tensors).encode(module, "")
+    return tensors, json.dumps(tree)
+
+
+def _built(
+    tensors: dict[str, np.ndarray],
+    description: str,
+    known: Iterable[Known] | Mapping[str, Known],
+    *,
+    source: str,
+) -> Any:
     try:
         tree = json.loads(description)
         if not isinstance(tree, dict) or "module" not in tree:
             raise PersistenceError("it does not describe a module")
         return _Decoder({name: item for item, name in _names(known).items()}, tensors).decode(tree)
     except PersistenceError as error:
-        raise PersistenceError(f"cannot load {path}: {error}") from error
+        raise PersistenceError(f"cannot load {source}: {error}") from error
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
-        raise PersistenceError(f"cannot load {path}: its parts do not fit together: {error}") from error
+        raise PersistenceError(f"cannot load {source}: its parts do not fit together: {error}") from error
 
 
 def _names(known: Iterable[Known] | Mapping[str, Known]) -> dict[Known, str]:

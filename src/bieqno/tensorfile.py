@@ -49,7 +49,11 @@ def write_tensors(
     Raises:
         PersistenceError: if the file cannot be written (no such folder, no permission, no space).
     """
-    path = Path(path)
+    _replace(Path(path), pack_tensors(tensors, kind=kind, description=description))
+
+
+def pack_tensors(tensors: Mapping[str, np.ndarray], *, kind: str, description: str) -> bytes:
+    """The content of such a file."""
     # Contiguous and in the byte order of the format, whatever file or machine an array came from.
     arrays = {name: np.array(tensors[name], tensors[name].dtype.newbyteorder("<")) for name in sorted(tensors)}
     for name, array in arrays.items():
@@ -58,8 +62,7 @@ def write_tensors(
     label = {"format_version": FORMAT_VERSION, "kind": kind, "description": description}
     label["sha256"] = _digest(label, arrays)
     # One entry only: several would be written in an order that changes from run to run.
-    content = safetensors.numpy.save(arrays, {_LABEL: json.dumps(label)})
-    _replace(path, content)
+    return safetensors.numpy.save(arrays, {_LABEL: json.dumps(label)})
 
 
 def read_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarray], str]:
@@ -73,30 +76,35 @@ def read_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
         content = path.read_bytes()
     except OSError as error:
         raise PersistenceError(f"cannot read {path}: {error.strerror}") from error
+    return unpack_tensors(content, kind=kind, source=str(path))
+
+
+def unpack_tensors(content: bytes, *, kind: str, source: str) -> tuple[dict[str, np.ndarray], str]:
+    """The arrays and the description in the content of such a file; `source` names it in errors."""
     try:
         stored = safetensors.deserialize(content)
         length = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__") or {}
         label = json.loads(metadata[_LABEL]) if _LABEL in metadata else None
     except (safetensors.SafetensorError, ValueError, AttributeError, TypeError, RecursionError) as error:
-        raise PersistenceError(f"{path} is damaged or not a bieqno file: {error}") from error
+        raise PersistenceError(f"{source} is damaged or not a bieqno file: {error}") from error
     expected = {"format_version": int, "kind": str, "description": str, "sha256": str}
     if not isinstance(label, dict) or any(type(label.get(name)) is not kind for name, kind in expected.items()):
-        raise PersistenceError(f"{path} is a safetensors file, but not one of bieqno's")
+        raise PersistenceError(f"{source} is a safetensors file, but not one of bieqno's")
     version = label["format_version"]
     if version > FORMAT_VERSION:
         raise PersistenceError(
-            f"{path} has format version {version}, newer than {FORMAT_VERSION}, the newest that this bieqno reads; "
+            f"{source} has format version {version}, newer than {FORMAT_VERSION}, the newest that this bieqno reads; "
             "update bieqno"
         )
     try:
         arrays = {name: _to_array(tensor) for name, tensor in stored}
     except (KeyError, ValueError) as error:
-        raise PersistenceError(f"{path} holds an array that bieqno cannot read: {error}") from error
+        raise PersistenceError(f"{source} holds an array that bieqno cannot read: {error}") from error
     if _digest(label, arrays) != label.get("sha256"):
-        raise PersistenceError(f"{path} is damaged: its checksum does not match its content")
+        raise PersistenceError(f"{source} is damaged: its checksum does not match its content")
     if label["kind"] != kind:
-        raise PersistenceError(f"{path} holds a {label['kind']}, not a {kind}")
+        raise PersistenceError(f"{source} holds a {label['kind']}, not a {kind}")
     return arrays, label["description"]
 
 

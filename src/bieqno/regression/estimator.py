@@ -2,14 +2,13 @@
 
 import os
 import warnings
-from typing import Any, Self
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -17,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bieqno import persistence
 from bieqno.gaussian import LowRankGaussian
 from bieqno.progress import training_bar
-from bieqno.regression.fitted import FittedProcess, Scaling, make_data
+from bieqno.regression.fitted import FittedProcess, Scaling, make_data, stack, unstack
 from bieqno.regression.process import MIN_NOISE, GeneralizedGaussianProcess
 from bieqno.regression.splits import (
     Data,
@@ -31,6 +30,9 @@ from bieqno.regression.splits import (
 )
 from bieqno.tensorfile import PersistenceError
 from bieqno.training import FitResult, fit
+
+Table: TypeAlias = Any
+"""Whatever scikit-learn turns into an array: lists, NumPy arrays, data frames."""
 
 _OPTIMIZERS: dict[float, optax.GradientTransformation] = {}
 _STORED = (FittedProcess, GeneralizedGaussianProcess, Scaling, Data)
@@ -87,7 +89,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self,
         *,
         noise: float | None = None,
-        alpha: float | ArrayLike = 0.0,
+        alpha: float | Table = 0.0,
         rank: int = 8,
         width: int = 64,
         depth: int = 3,
@@ -118,7 +120,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def fit(self, X: Table, y: Table) -> "GGPRegressor":
         """Train on the rows of `X` and their targets; rows whose target is NaN are left out with a warning."""
         X, y, alpha = self._checked(X, y, reset=True)
         columns = y[:, None] if y.ndim == 1 else y
@@ -127,7 +129,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         fits = []
         for i in range(columns.shape[1]):
             label = "fit" if y.ndim == 1 else f"fit {i + 1}/{columns.shape[1]}"
-            members = None if previous is None else previous[i].members
+            members = None if previous is None else stack(previous[i].members)
             fits.append(self._fit_one(X, columns[:, i], alpha, random.randint(2**31 - 1), label, members))
         self.processes_ = tuple(process for process, _ in fits)
         self.single_output_ = y.ndim == 1
@@ -136,7 +138,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.calibration_ = np.array([float(process.variance_factor) for process in self.processes_])
         return self
 
-    def condition(self, X: ArrayLike, y: ArrayLike) -> Self:
+    def condition(self, X: Table, y: Table) -> "GGPRegressor":
         """Take `X`, `y` as the observations from now on, in place of those before, without training again."""
         check_is_fitted(self)
         X, y, alpha = self._checked(X, y, reset=False)
@@ -150,7 +152,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self
 
     def predict(
-        self, X: ArrayLike, return_std: bool = False, return_cov: bool = False
+        self, X: Table, return_std: bool = False, return_cov: bool = False
     ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
         """Predict the mean, and on request the standard deviation or covariance of new noisy values."""
         if return_std and return_cov:
@@ -164,14 +166,14 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         mean = self._stack([mean for mean, _ in moments])
         return (mean, self._stack([std for _, std in moments])) if return_std else mean
 
-    def posterior(self, X: ArrayLike) -> LowRankGaussian | tuple[LowRankGaussian, ...]:
+    def posterior(self, X: Table) -> LowRankGaussian | tuple[LowRankGaussian, ...]:
         """The joint distribution of new noisy values at `X`; one for each output if there are several."""
         X = self._checked_inputs(X)
         posteriors = tuple(process.posterior(X) for process in self.processes_)
         return posteriors[0] if self.single_output_ else posteriors
 
     def sample_y(
-        self, X: ArrayLike, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
+        self, X: Table, n_samples: int = 1, random_state: int | np.random.RandomState | None = 0
     ) -> np.ndarray:
         """Draw joint samples at `X`: ``(n, n_samples)``, or ``(n, outputs, n_samples)`` for several outputs."""
         X = self._checked_inputs(X)
@@ -184,7 +186,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         ]
         return draws[0] if self.single_output_ else np.stack(draws, axis=1)
 
-    def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> float:
+    def log_predictive_density(self, X: Table, y: Table) -> float:
         """Logarithm of the joint density of new values `y` at `X`, summed over the outputs."""
         X = self._checked_inputs(X)
         columns = np.asarray(y, float).reshape(len(X), -1)
@@ -215,6 +217,21 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         model.n_features_in_ = int(saved.processes[0].scaling.input_shift.shape[0])
         model.calibration_ = np.array([float(process.variance_factor) for process in saved.processes])
         return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and joblib, in the project's own format: JAX's functions cannot be pickled."""
+        state = dict(super().__getstate__())
+        if "processes_" in state:
+            saved = _Saved({}, self.single_output_, state.pop("processes_"))
+            state["saved"] = persistence.to_bytes(saved, known=[_Saved, *_STORED])
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        saved = state.pop("saved", None)
+        super().__setstate__(state)
+        if saved is not None:
+            self.processes_ = persistence.from_bytes(saved, known=[_Saved, *_STORED]).processes
 
     def _fit_one(
         self,
@@ -256,7 +273,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                 on_progress=on_progress,
             )
         factor = jnp.ones(()) if validation is None else _calibrate(result.module, validation)
-        return FittedProcess(result.module, data, scaling, factor), result
+        return FittedProcess(unstack(result.module), data, scaling, factor), result
 
     def _split_size(self, count: int) -> int | None:
         return None if self.targets is None else min(self.targets, count - 1)
@@ -265,12 +282,14 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Fewer splits of larger data sets: each of them costs more and tells more."""
         return max(4, min(self.batch_size, self.batch_size * 512 // count))
 
-    def _checked(self, X: ArrayLike, y: ArrayLike, *, reset: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def _checked(self, X: Table, y: Table, *, reset: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Finite float arrays without the rows whose target is missing."""
         self._check_settings()
         given = np.asarray(y) if y is not None else None
         missing = _missing_rows(given)
-        filled = given if missing is None else np.nan_to_num(given, nan=0.0, posinf=np.inf, neginf=-np.inf)
+        filled = (
+            given if given is None or missing is None else np.nan_to_num(given, nan=0.0, posinf=np.inf, neginf=-np.inf)
+        )
         X, columns = validate_data(
             self, X, filled, reset=reset, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=2
         )
@@ -286,7 +305,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             rows, values, alpha = rows[~missing], values[~missing], alpha[~missing]
         return rows, values, alpha
 
-    def _checked_inputs(self, X: ArrayLike) -> np.ndarray:
+    def _checked_inputs(self, X: Table) -> np.ndarray:
         check_is_fitted(self)
         return validate_data(self, X, reset=False, dtype=np.float64)
 
@@ -301,6 +320,8 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             raise ValueError(f"noise must not be negative, got {self.noise}")
 
     def _stack(self, columns: list[np.ndarray]) -> np.ndarray:
+        # Computed in single precision, handed over as scikit-learn's users expect it.
+        columns = [np.asarray(column, np.float64) for column in columns]
         return columns[0] if self.single_output_ else np.stack(columns, axis=-1)
 
 
@@ -326,9 +347,9 @@ def _calibrate(members: GeneralizedGaussianProcess, split: Split) -> jax.Array:
 
 def _scaling(X: np.ndarray, y: np.ndarray) -> Scaling:
     def spread(x: np.ndarray) -> np.ndarray:
-        scale = x.std(axis=0)
-        # A constant has no scale of its own; neither has one whose spread is mere rounding.
-        return np.where(scale > 1e-10 * np.maximum(np.abs(x).max(axis=0), 1e-300), scale, 1.0)
+        scale, size = x.std(axis=0), np.maximum(np.abs(x).max(axis=0), 1e-300)
+        # A constant (or one but for rounding) has no spread; predictions shall stay within a thousandth of it.
+        return np.where(scale > 1e-10 * size, scale, 1e-3 * size)
 
     values = (X.mean(axis=0), spread(X), y.mean(), spread(y))
     return Scaling(*(jnp.asarray(value, jnp.zeros(()).dtype) for value in values))
@@ -342,4 +363,4 @@ def _missing_rows(y: Any) -> np.ndarray | None:
     """Rows with a NaN among their targets; None if `y` is nothing that could have one."""
     if not isinstance(y, np.ndarray) or y.dtype.kind != "f" or y.ndim not in (1, 2):
         return None
-    return np.asarray(np.isnan(y).reshape(len(y), -1).any(axis=1))
+    return np.isnan(y).any(axis=tuple(range(1, y.ndim)))

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from bieqno.gaussian import LowRankGaussian
+from bieqno.operators import EquivariantOperator
 from bieqno.regression.process import GeneralizedGaussianProcess, combine
 from bieqno.regression.splits import Data
 
@@ -38,7 +39,7 @@ class Scaling(eqx.Module):
 class FittedProcess(eqx.Module):
     """Members of an ensemble, the observations they are conditioned on, and the calibration of their variance."""
 
-    members: GeneralizedGaussianProcess
+    members: tuple[GeneralizedGaussianProcess, ...]
     data: Data
     scaling: Scaling
     variance_factor: Float[Array, ""]
@@ -46,7 +47,7 @@ class FittedProcess(eqx.Module):
     @property
     def set_interaction(self) -> bool:
         """Whether a prediction depends on the other points asked for at the same time."""
-        return hasattr(self.members.operator.inputs, "interaction")
+        return isinstance(self.members[0].operator.inputs, EquivariantOperator)
 
     def posterior(self, X: np.ndarray) -> LowRankGaussian:
         """The joint distribution of new noisy values at `X`."""
@@ -79,7 +80,7 @@ class FittedProcess(eqx.Module):
 def _predict(fitted: FittedProcess, points: Float[Array, "n d"]) -> LowRankGaussian:
     data = fitted.data
     gaussians = eqx.filter_vmap(lambda p: p(points, data.inputs, data.targets, observation_mask=data.mask))(
-        fitted.members
+        stack(fitted.members)
     )
     joint = combine(gaussians)
     wider = LowRankGaussian(
@@ -88,6 +89,16 @@ def _predict(fitted: FittedProcess, points: Float[Array, "n d"]) -> LowRankGauss
         joint.log_diag + jnp.log(fitted.variance_factor),
     )
     return wider.affine(fitted.scaling.target_scale, fitted.scaling.target_shift)
+
+
+def stack(members: tuple[GeneralizedGaussianProcess, ...]) -> GeneralizedGaussianProcess:
+    """Members of equal shape as one, their arrays stacked along a first axis, to be trained and applied by `vmap`."""
+    return jax.tree.map(lambda *x: jnp.stack(x), *members)
+
+
+def unstack(stacked: GeneralizedGaussianProcess) -> tuple[GeneralizedGaussianProcess, ...]:
+    """The members one by one."""
+    return tuple(jax.tree.map(itemgetter(i), stacked) for i in range(stacked.log_noise.shape[0]))
 
 
 def _round_up(count: int) -> int:

@@ -1,0 +1,140 @@
+"""The three constraints of section 2.2 of the paper, and the pieces that training stands on."""
+
+import equinox as eqx
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+
+from bieqno.regression.process import MIN_NOISE, GeneralizedGaussianProcess, combine
+from bieqno.regression.splits import Data, HeldOutLoss, RandomSplits, calibration, held_out, split_loss
+
+KEY = jax.random.key(0)
+PROCESSES = {
+    "set form": GeneralizedGaussianProcess(2, rank=3, width=8, set_interaction=True, key=KEY),
+    "pointwise": GeneralizedGaussianProcess(2, rank=3, width=8, noise=0.1, key=KEY),
+}
+each = pytest.mark.parametrize("process", PROCESSES.values(), ids=PROCESSES)
+
+
+@eqx.filter_jit
+def apply(process, *arguments):
+    return process(*arguments)
+
+
+def draw(seed, *shapes):
+    generator = np.random.default_rng(seed)
+    return [jnp.asarray(generator.normal(size=shape), jnp.float32) for shape in shapes]
+
+
+@each
+@given(seed=st.integers(0, 2**16))
+def test_constraints_of_the_paper(process, seed):
+    """Sizes follow N; invariant to the observations' order, equivariant to the points'; symmetric positive definite."""
+    points, inputs, targets = draw(seed, (7, 2), (5, 2), (5,))
+    generator = np.random.default_rng(seed)
+    i, k = generator.permutation(7), generator.permutation(5)
+    gaussian = apply(process, points, inputs, targets)
+    moved = apply(process, points[i], inputs[k], targets[k])
+    covariance = np.asarray(gaussian.covariance())
+    assert gaussian.mean.shape == (7,)
+    assert covariance.shape == (7, 7)
+    np.testing.assert_allclose(moved.mean, gaussian.mean[i], atol=1e-5)
+    np.testing.assert_allclose(moved.covariance(), covariance[np.ix_(i, i)], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(covariance, covariance.T, rtol=1e-6)
+    assert np.linalg.eigvalsh(covariance.astype(float)).min() > 0
+
+
+def test_only_the_set_form_depends_on_the_other_points():
+    points, inputs, targets = draw(1, (7, 2), (5, 2), (5,))
+    for name, process in PROCESSES.items():
+        same = np.allclose(
+            process(points[:3], inputs, targets).mean, process(points, inputs, targets).mean[:3], atol=1e-6
+        )
+        assert same == (name == "pointwise")
+
+
+def test_the_noise_is_a_floor():
+    points, inputs, targets = draw(2, (4, 2), (5, 2), (5,))
+    assert (PROCESSES["pointwise"](points, inputs, targets).std >= 0.1).all()
+    tiny = GeneralizedGaussianProcess(2, rank=1, width=8, noise=1e-9, key=KEY)
+    assert (tiny(points, inputs, targets).std >= MIN_NOISE).all()
+
+
+def test_combining_is_the_moments_of_the_mixture():
+    keys = jax.random.split(KEY, 3)
+    members = eqx.filter_vmap(lambda key: GeneralizedGaussianProcess(1, rank=2, width=8, key=key))(keys)
+    points, inputs, targets = draw(3, (4, 1), (5, 1), (5,))
+    stacked = eqx.filter_vmap(lambda process: process(points, inputs, targets))(members)
+    joint = combine(stacked)
+    means = np.asarray(stacked.mean)
+    covariances = np.asarray(jax.vmap(lambda g: g.covariance())(stacked))
+    np.testing.assert_allclose(joint.mean, means.mean(0), rtol=1e-5)
+    expected = covariances.mean(0) + np.cov(means.T, bias=True)
+    np.testing.assert_allclose(joint.covariance(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_splits_keep_targets_observations_folds_and_padding_apart():
+    """Each row carries its own number, so that every split can be checked for what it contains."""
+    rows = jnp.arange(16.0)
+    data = Data(rows[:, None], rows, jnp.zeros(16), rows < 12)
+    folds = jnp.where(rows < 12, jnp.arange(16) % 3, -1)
+    splits = RandomSplits(data, folds, 3, None, 40)(KEY)
+    sizes = set()
+    for member in range(3):
+        for i in range(40):
+            split = jax.tree.map(lambda x, at=(member, i): np.asarray(x[at]), splits)
+            targets = set(split.values[split.point_mask])
+            observed = set(split.targets[split.observation_mask])
+            assert targets
+            assert observed
+            assert not targets & observed
+            assert targets | observed == {row for row in range(12) if row % 3 != member}
+            sizes.add(len(targets))
+    assert len(sizes) > 3
+    fixed = RandomSplits(data, folds, 3, 5, 4)(KEY)
+    assert (fixed.point_mask.sum(-1) == 5).all()
+
+
+def test_held_out_loss_is_the_best_scaled_likelihood():
+    rows = jnp.linspace(-1, 1, 16)
+    data = Data(rows[:, None], jnp.sin(rows), jnp.zeros(16), jnp.arange(16) < 11)
+    folds = jnp.where(data.mask, jnp.arange(16) % 2, -1)
+    members = eqx.filter_vmap(lambda key: GeneralizedGaussianProcess(1, rank=2, width=8, key=key))(
+        jax.random.split(KEY)
+    )
+    split = held_out(data, folds, 2)
+    value = HeldOutLoss(split)(members)
+    errors, stds = [], []
+    for k in range(2):
+        own = np.asarray((folds == k) & data.mask)
+        process = jax.tree.map(lambda x, k=k: x[k], members)
+        rest = np.asarray(data.mask) & ~own
+        gaussian = process(data.inputs[own], data.inputs[rest], data.targets[rest])
+        errors += list(np.asarray(data.targets[own] - gaussian.mean))
+        stds += list(np.asarray(gaussian.std))
+    z = np.array(errors) / np.array(stds)
+    factor = (np.sum(z**2) + 5) / (11 + 5)
+    expected = np.mean(np.log(stds)) + 0.5 * np.log(factor) + 0.5 * (1 + np.log(2 * np.pi))
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    np.testing.assert_allclose(calibration(jnp.asarray(z)[None], jnp.ones((1, 11), bool)), factor, rtol=1e-5)
+
+
+def test_masked_points_cost_nothing():
+    points, inputs, targets, values = draw(4, (5, 2), (6, 2), (6,), (5,))
+    data = Data(
+        jnp.concatenate([points, inputs]), jnp.concatenate([values, targets]), jnp.zeros(11), jnp.ones(11, bool)
+    )
+    process = PROCESSES["set form"]
+    source = RandomSplits(data, jnp.full(11, -1), 1, 4, 3)
+    batch = source(KEY)
+    members = jax.tree.map(lambda x: x[None], process)
+    expected = []
+    for i in range(3):
+        split = jax.tree.map(lambda x, i=i: x[0, i], batch)
+        kept, seen = np.asarray(split.point_mask), np.asarray(split.observation_mask)
+        gaussian = process(split.points[kept], split.inputs[seen], split.targets[seen])
+        expected.append(-gaussian.log_prob(split.values[kept]) / kept.sum())
+    np.testing.assert_allclose(split_loss(members, batch, key=KEY), np.mean(expected), rtol=1e-4)
