@@ -1,0 +1,40 @@
+"""Tables of results for a terminal."""
+
+from rich.table import Table
+
+from bieqno.experiments import Result, Row
+from bieqno.report.style import style_of
+
+_HIDDEN = ("chosen",)
+
+
+def tables(result: Result) -> list[Table]:
+    """A table for each case: a row for each method, a column for each metric, mean and standard error.
+
+    A star marks the kernel that the marginal likelihood preferred in most of the data sets.
+    """
+    return [_table(result, case) for case in dict.fromkeys(row.case for row in result.rows)]
+
+
+def _table(result: Result, case: str) -> Table:
+    rows = result.select(case=case)
+    found = {(row.method, row.metric): row for row in rows}
+    metrics = [metric for metric in dict.fromkeys(row.metric for row in rows) if metric not in _HIDDEN]
+    chosen = {row.method: row.value for row in rows if row.metric == "chosen"}
+    best = max(chosen, key=lambda method: chosen[method], default=None)
+    repetitions = max(row.n for row in rows)
+    table = Table(title=f"{result.experiment}, {case} ({result.preset}, {repetitions} data sets)")
+    table.add_column("method", no_wrap=True)
+    for metric in metrics:
+        table.add_column(metric.replace("_", " "), justify="right")
+    for method in dict.fromkeys(row.method for row in rows):
+        star = " *" if method == best else ""
+        table.add_row(style_of(method).label + star, *(_cell(found.get((method, metric))) for metric in metrics))
+    return table
+
+
+def _cell(row: Row | None) -> str:
+    if row is None:
+        return ""
+    error = "" if row.stderr is None else f" ±{row.stderr:.2g}"
+    return f"{row.value:.3g}{error}"
