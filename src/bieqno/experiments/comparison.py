@@ -109,7 +109,7 @@ def compare(
             _choose(predictions[-1], scored[-1])
         for name in scored[0]:
             rows += summarise(case, name, (repetition[name] for repetition in scored))
-        arrays[case] = _dataset(drawn, predictions)
+        arrays[case] = _dataset(drawn, predictions, scored)
     return Result(experiment, preset, seed, tuple(rows), arrays)
 
 
@@ -145,10 +145,17 @@ def _choose(predictions: dict[str, Prediction], scored: dict[str, dict[str, floa
     scored[BEST_GP]["seconds"] = sum(scored[name]["seconds"] for name in evidence)
 
 
-def _dataset(drawn: list[Problem], predictions: list[dict[str, Prediction]]) -> xr.Dataset:
-    """What the figures of a case need; the points and the cut are the same in every repetition."""
+def _dataset(
+    drawn: list[Problem], predictions: list[dict[str, Prediction]], scored: list[dict[str, dict[str, float]]]
+) -> xr.Dataset:
+    """What the figures of a case need, and the scores of each repetition.
+
+    The points and the cut are the same in every repetition.
+    """
     first = drawn[0]
     names = list(predictions[0])
+    metric_names = list(dict.fromkeys(metric for found in scored[0].values() for metric in found))
+    each_score = [[[found[name].get(metric, np.nan) for metric in metric_names] for name in names] for found in scored]
 
     def stacked(field: str) -> np.ndarray:
         return np.stack([[getattr(found[name], field) for name in names] for found in predictions]).astype(np.float32)
@@ -173,7 +180,8 @@ def _dataset(drawn: list[Problem], predictions: list[dict[str, Prediction]]) -> 
             ),
             "cut_point": (("cut",), first.cut),
             "reliability": (("method", "level"), np.mean(reliabilities, axis=0)),
+            "score": (("repetition", "method", "metric"), np.array(each_score)),
         },
-        {"method": names, "level": RELIABILITY_LEVELS},
+        {"method": names, "level": RELIABILITY_LEVELS, "metric": metric_names},
         {"noise": first.noise},
     )

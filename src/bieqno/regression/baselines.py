@@ -9,7 +9,7 @@ The highest likelihood wins.
 
 import itertools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,10 +30,14 @@ _SHAPES: dict[str, Shape] = {
 }
 KERNELS = (*_SHAPES, "two-se")
 
-_VARIANCES = (0.3, 1.0, 10.0)  # starts, in units of the mean square of y
-_NOISES = (1e-4, 1e-2, 0.3)  # starts of a learned noise variance, in the same units
-# A climb costs seconds where the data are many, and there only the best screened starts are followed: points, climbs.
-_CLIMBS = ((120, 7), (300, 4), (None, 2))
+# Starts of the variance and of a learned noise variance, in units of the mean square of y.
+_VARIANCES = (1.0, 0.3, 10.0)
+_NOISES = (1e-3, 0.1, 1e-4)
+# A climb costs seconds where the data are many: there only one variance and two noises are screened for each length
+# scale, and only the two best starts are followed.
+_MANY = 300
+_CLIMBS, _CLIMBS_OF_MANY = 6, 2
+_STOP = {"ftol": 1e-7, "gtol": 1e-4}  # relative to a log-likelihood of hundreds: the fourth decimal
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ def tune(
         kernel: one of `KERNELS`; all have a variance and a length scale for each input, ``two-se`` has two of each.
         noise: the known standard deviation of the noise, or None to learn it.
         lengths: how many length scales to start from, between the spacing of the points and their range.
-        climbs: from how many of them to climb, best first; None: fewer where the data are many.
+        climbs: from how many of them to climb, best first, at each level of a learned noise; None: fewer where the data
+            are many.
 
     Raises:
         ValueError: if there is no such kernel.
@@ -88,27 +93,31 @@ def tune(
     if kernel not in KERNELS:
         raise ValueError(f"expected a kernel of {', '.join(KERNELS)}, got {kernel!r}")
     power = float(np.mean(y**2))
-    prior, families = _kernel(x, power, kernel, lengths)
+    many = len(x) > _MANY
+    prior, families = _kernel(x, power, kernel, lengths, _VARIANCES[:1] if many else _VARIANCES)
+    # Climbs start from the best length scales at *each* level of a learned noise: high noise screens well and traps.
+    groups = [families]
     if noise is None:
-        prior = prior + WhiteKernel(power * 1e-2, (power * 1e-8, power))
-        families = [
-            [np.append(start, np.log(power * level)) for start in family for level in _NOISES] for family in families
-        ]
+        levels = np.log(power * np.array(_NOISES[:2] if many else _NOISES))
+        prior = prior + WhiteKernel(power * 1e-2, (power * 1e-5, power))
+        groups = [[[np.append(start, level) for start in family] for family in families] for level in levels]
     if climbs is None:
-        climbs = next(count for limit, count in _CLIMBS if limit is None or len(x) <= limit)
+        climbs = (_CLIMBS_OF_MANY if many else _CLIMBS) // len(groups)
 
     def search(objective: Callable[..., Any], _: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, float]:
         """Scikit-learn's place for an optimiser: screen all starts, climb from the best ones."""
-        tops = []
-        for family in families:
+
+        def best_of(family: list[np.ndarray]) -> tuple[float, np.ndarray]:
             inside = [np.clip(start, bounds[:, 0], bounds[:, 1]) for start in family]
             values = [objective(start, eval_gradient=False) for start in inside]
             best = int(np.argmin(values))
-            tops.append((values[best], inside[best]))
-        tops.sort(key=lambda top: top[0])
+            return values[best], inside[best]
+
+        starts = [
+            start for group in groups for _, start in sorted(map(best_of, group), key=lambda pair: pair[0])[:climbs]
+        ]
         ends = [
-            minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, tol=1e-8)
-            for _, start in tops[:climbs]
+            minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_STOP) for start in starts
         ]
         end = min(ends, key=lambda end: float(end.fun))
         return end.x, float(end.fun)
@@ -122,7 +131,7 @@ def as_in_the_paper(x: Float[np.ndarray, "m d"], y: Float[np.ndarray, "m"], *, n
 
 
 def _kernel(
-    x: Float[np.ndarray, "m d"], power: float, name: str, lengths: int
+    x: Float[np.ndarray, "m d"], power: float, name: str, lengths: int, variances: Sequence[float]
 ) -> tuple[Kernel, list[list[np.ndarray]]]:
     """A kernel with its bounds, and starts of its log-hyperparameters: a family of them for each length scale."""
     extent = np.ptp(x, axis=0)
@@ -141,10 +150,10 @@ def _kernel(
 
     if name == "two-se":
         pairs = itertools.combinations(grid, 2)
-        splits = ((1.0, 0.1), (1.0, 1.0), (0.1, 1.0))
+        splits = [(0.1 * variance, variance) for variance in variances]  # the fine scale is the weaker one
         families = [[np.append(start(a, short), start(b, long)) for a, b in splits] for short, long in pairs]
         return one(grid[0]) + one(grid[-1]), families
-    return one(grid[0]), [[start(variance, length) for variance in _VARIANCES] for length in grid]
+    return one(grid[0]), [[start(variance, length) for variance in variances] for length in grid]
 
 
 def _fitted(

@@ -18,6 +18,7 @@ from bieqno.report.style import style_of
 
 Cases: TypeAlias = Mapping[str, xr.Dataset]
 
+_TICKS = (0.0, 0.25, 0.5, 0.75, 1.0)
 SHOWN = ("gp-se", "ggp")  # the paper's two
 _DATA: dict[str, Any] = {"marker": ".", "linestyle": "none", "color": "black", "markersize": 5, "label": "observations"}
 _TRUTH: dict[str, Any] = {"color": "black", "linewidth": 1.2, "label": "truth"}
@@ -47,7 +48,7 @@ def bands(cases: Cases, methods: Sequence[str] = SHOWN) -> Figure:
         axes.plot(x, arrays["truth"].values, **_TRUTH)
         _band(axes, x, arrays, method, slice(None))
         axes.plot(arrays["x_observed"].values[0, :, 0], arrays["y_observed"].values[0], **_DATA)
-        axes.set(ylim=(-0.6, 1.6), xlim=(0, 1))
+        axes.set(ylim=(-0.6, 1.6), xlim=(0, 1), xticks=_TICKS)
 
     return _matrix(cases, methods, draw, "x", "y")
 
@@ -60,7 +61,7 @@ def diagonal(cases: Cases, methods: Sequence[str] = SHOWN) -> Figure:
         x = arrays["x"].values[cut, 0]
         axes.plot(x, arrays["truth"].values[cut], **_TRUTH)
         _band(axes, x, arrays, method, cut)
-        axes.set(ylim=(-1.8, 3.2), xlim=(0, 1))
+        axes.set(ylim=(-1.8, 3.2), xlim=(0, 1), xticks=_TICKS)
 
     return _matrix(cases, methods, draw, "x₁ = x₂", "f")
 
@@ -81,7 +82,7 @@ def maps(cases: Cases, methods: Sequence[str] = SHOWN) -> Figure:
             )
             name = "truth" if column == "truth" else style_of(column).label
             axes.set_title(name if column == "truth" else f"{name}  (RMSE {_rmse(values, truth):.3f})", fontsize=10)
-        axes_row[0].set_ylabel(f"{case}\nx₂")
+        axes_row[0].set_ylabel(f"{_title(case, arrays)}\nx₂")
         figure.colorbar(image, ax=list(axes_row), shrink=0.85)
     for axes in grid[-1]:
         axes.set_xlabel("x₁")
@@ -100,7 +101,7 @@ def covariances(cases: Cases, label: str, methods: Sequence[str] = SHOWN) -> Fig
         for axes, method, covariance in zip(axes_row, methods, shown, strict=True):
             image = axes.imshow(covariance.T, origin="lower", extent=(0, 1, 0, 1), cmap="PuOr", norm=norm)
             axes.set_title(style_of(method).label, fontsize=10)
-        axes_row[0].set_ylabel(f"{case}\n{label}")
+        axes_row[0].set_ylabel(f"{_title(case, arrays)}\n{label}")
         figure.colorbar(image, ax=list(axes_row), shrink=0.85, label="covariance")
     for axes in grid[-1]:
         axes.set_xlabel(label)
@@ -122,7 +123,7 @@ def reliability(cases: Cases) -> Figure:
                 color=style.color, linestyle=style.line, marker=style.marker, markersize=4, markevery=3, linewidth=1.3,
                 label=style.label,
             )  # fmt: skip
-        axes.set(title=case, xlim=(0, 1), ylim=(0, 1.02), aspect="equal")
+        axes.set(title=_title(case, arrays), xlim=(0, 1), ylim=(0, 1.02), aspect="equal")
     for axes in grid[-1]:
         axes.set_xlabel("promised")
     for axes in grid[:, 0]:
@@ -146,17 +147,23 @@ def _matrix(
     """A panel for each method (row) and case (column)."""
     figure = Figure(figsize=(4.8 * len(cases) + 0.4, 2.6 * len(methods) + 0.4), layout="constrained")
     grid = figure.subplots(len(methods), len(cases), squeeze=False, sharex=True, sharey=True)
+    figure.get_layout_engine().set(wspace=0.05)  # type: ignore[union-attr]
     for row, method in enumerate(methods):
         for axes, (case, arrays) in zip(grid[row], cases.items(), strict=True):
             draw(axes, arrays, method)
             if row == 0:
-                axes.set_title(f"{case}: {arrays.sizes['observation']} observations", fontsize=10)
+                axes.set_title(_title(case, arrays), fontsize=10)
             axes.spines[["top", "right"]].set_visible(False)
         grid[row, 0].set_ylabel(y_label)
         grid[row, 0].legend(fontsize=8, frameon=False, ncols=2, loc="upper left")
     for axes in grid[-1]:
         axes.set_xlabel(x_label)
     return figure
+
+
+def _title(case: str, arrays: xr.Dataset) -> str:
+    """For a reader: ``30 observations, random``."""
+    return f"{arrays.sizes['observation']} observations, {case.split('-')[0]}"
 
 
 def _rmse(values: np.ndarray, truth: np.ndarray) -> float:

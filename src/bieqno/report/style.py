@@ -18,15 +18,15 @@ class Style(NamedTuple):
 
 _STYLES = {
     "ggp": Style("gGP", "#0072B2", "-", "o"),
-    "ggp-paper": Style("gGP as in the paper", "#56B4E9", "-", "s"),
-    "gp-se": Style("GP, SE kernel", "#D55E00", "-", "^"),
-    "gp-se-learned-noise": Style("GP, SE, learned noise", "#E69F00", "-", "v"),
-    "gp-paper": Style("GP, SE, one default start", "#999999", "--", "x"),
+    "ggp-paper": Style("gGP, paper", "#56B4E9", "-", "s"),
+    "gp-se": Style("GP, SE", "#D55E00", "-", "^"),
+    "gp-se-learned-noise": Style("GP, SE, noise learned", "#E69F00", "-", "v"),
+    "gp-paper": Style("GP, SE, one start", "#999999", "--", "x"),
     "gp-matern12": Style("GP, Matérn-1/2", "#009E73", "--", "D"),
     "gp-matern32": Style("GP, Matérn-3/2", "#CC79A7", "--", "P"),
     "gp-matern52": Style("GP, Matérn-5/2", "#882255", "--", "X"),
     "gp-two-se": Style("GP, two SE scales", "#999933", "--", "<"),
-    "gp-best": Style("GP, best kernel by likelihood", "#332288", ":", "*"),
+    "gp-best": Style("GP, best by likelihood", "#332288", ":", "*"),
 }
 
 
