@@ -12,6 +12,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import SymLogNorm
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
 from bieqno.experiments import Result
 from bieqno.report.style import style_of
@@ -145,9 +146,10 @@ def _matrix(
     cases: Cases, methods: Sequence[str], draw: Callable[[Axes, xr.Dataset, str], None], x_label: str, y_label: str
 ) -> Figure:
     """A panel for each method (row) and case (column)."""
-    figure = Figure(figsize=(4.8 * len(cases) + 0.4, 2.6 * len(methods) + 0.4), layout="constrained")
+    # Room between the columns, so that the last tick of one does not run into the first of the next.
+    layout = ConstrainedLayoutEngine(wspace=0.05)
+    figure = Figure(figsize=(4.8 * len(cases) + 0.4, 2.6 * len(methods) + 0.4), layout=layout)
     grid = figure.subplots(len(methods), len(cases), squeeze=False, sharex=True, sharey=True)
-    figure.get_layout_engine().set(wspace=0.05)  # type: ignore[union-attr]
     for row, method in enumerate(methods):
         for axes, (case, arrays) in zip(grid[row], cases.items(), strict=True):
             draw(axes, arrays, method)
