@@ -3,16 +3,21 @@
 from pathlib import Path
 from typing import Annotated
 
+import jax
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
+from bieqno.cli import compilation_cache
 from bieqno.experiments import EXPERIMENTS, Progress, write_result
 from bieqno.report.regression_figures import regression_figures
 from bieqno.report.tables import tables
 
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
+
+@app.command()
 def main(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(EXPERIMENTS)}.")],
     preset: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
@@ -25,6 +30,8 @@ def main(
     experiment = EXPERIMENTS[name]
     if preset not in experiment.PRESETS:
         raise typer.BadParameter(f"expected a preset of {', '.join(experiment.PRESETS)}, got {preset!r}")
+    # Compiling takes longer than many a fit; a second start need not repeat it.
+    jax.config.update("jax_compilation_cache_dir", str(compilation_cache()))
     console = Console()
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Bar(*columns, console=console, transient=True) as bar:
@@ -41,6 +48,4 @@ def main(
 
 
 if __name__ == "__main__":
-    app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    app.command()(main)
     app()
