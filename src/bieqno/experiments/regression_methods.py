@@ -1,12 +1,13 @@
 """The methods that the regression studies compare, each a function of a problem and a seed."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import jax.numpy as jnp
 import numpy as np
 
 from bieqno.experiments.comparison import Method, Prediction, Problem
+from bieqno.gaussian import LowRankGaussian
 from bieqno.regression import GGPRegressor, baselines
 
 # The order of tables and figures. The kernels beside the paper's know the noise, which favours them.
@@ -68,7 +69,8 @@ def _of_gp(model: baselines.TunedGP, problem: Problem) -> Prediction:
 
 
 def _of_ggp(settings: Mapping[str, Any], problem: Problem) -> Prediction:
-    posterior = GGPRegressor(**settings).fit(problem.x, problem.y).posterior(problem.points)
+    fitted = GGPRegressor(**settings).fit(problem.x, problem.y)
+    posterior = cast(LowRankGaussian, fitted.posterior(problem.points))  # of one output
     # The cut is taken from the distribution at all points: the set form depends on what is asked together.
     along_cut = posterior.marginal(jnp.asarray(problem.cut))
     mean, std, covariance = (np.asarray(a, np.float64) for a in (posterior.mean, posterior.std, along_cut.covariance()))

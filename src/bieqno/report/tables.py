@@ -1,20 +1,20 @@
 """Tables of results for a terminal."""
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bieqno.experiments import Result, Row
 from bieqno.report.style import style_of
 
-# What fits a terminal; all the rest stands in metrics.json.
+# What fits a terminal of 80 columns, with heading, format and whether with its error; the rest is in metrics.json.
 _SHOWN = {
-    "rmse": "RMSE",
-    "rmse_near_jump": "at jumps",
-    "nlpd": "NLPD",
-    "crps": "CRPS",
-    "coverage_95": "in 95 %",
-    "seconds": "s",
+    "rmse": ("RMSE", ".3f", True),
+    "rmse_near_jump": ("jumps", ".3f", False),
+    "nlpd": ("NLPD", ".2f", True),
+    "crps": ("CRPS", ".3f", False),
+    "coverage_95": ("95 %", ".2f", False),
+    "seconds": ("s", ".1f", False),
 }
-_WITH_ERROR = ("rmse", "nlpd")
 
 
 def tables(result: Result) -> list[Table]:
@@ -32,10 +32,12 @@ def _table(result: Result, case: str) -> Table:
     chosen = {row.method: row.value for row in rows if row.metric == "chosen"}
     best = max(chosen, key=lambda method: chosen[method], default=None)
     repetitions = max(row.n for row in rows)
-    table = Table(title=f"{result.experiment}, {case} (preset {result.preset}, data sets: {repetitions})")
+    table = Table(
+        box=SIMPLE_HEAD, title=f"{result.experiment}, {case} (preset {result.preset}, data sets: {repetitions})"
+    )
     table.add_column("method", no_wrap=True)
     for metric in metrics:
-        table.add_column(_SHOWN[metric], justify="right", no_wrap=True)
+        table.add_column(_SHOWN[metric][0], justify="right", no_wrap=True)
     for method in dict.fromkeys(row.method for row in rows):
         star = " *" if method == best else ""
         table.add_row(style_of(method).label + star, *(_cell(found.get((method, metric))) for metric in metrics))
@@ -45,5 +47,6 @@ def _table(result: Result, case: str) -> Table:
 def _cell(row: Row | None) -> str:
     if row is None:
         return ""
-    error = "" if row.stderr is None or row.metric not in _WITH_ERROR else f" ±{row.stderr:.2g}"
-    return f"{row.value:.3g}{error}"
+    _, form, with_error = _SHOWN[row.metric]
+    error = f" ±{row.stderr:{form}}" if with_error and row.stderr is not None else ""
+    return f"{row.value:{form}}{error}"
