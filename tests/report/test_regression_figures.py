@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
+from rich.console import Console
 
-from bieqno.experiments import step_1d, trig_2d
+from bieqno.experiments import Result, Row, step_1d, trig_2d
 from bieqno.experiments.comparison import Prediction
 from bieqno.experiments.regression_methods import METHODS
 from bieqno.report.regression_figures import regression_figures
@@ -48,3 +49,15 @@ def test_tables_show_each_case_and_mark_the_chosen_kernel(result):
     assert len(made) == len(result.arrays)
     cells = list(made[0].columns[0].cells)
     assert [cell.endswith("*") for cell in cells].count(True) == 1
+
+
+def test_tables_fit_80_columns():
+    metrics = ("rmse", "rmse_near_jump", "nlpd", "crps", "coverage_95", "seconds")
+    rows = tuple(Row("random-100", method, metric, -12.3456, 1.2345, 5) for method in METHODS for metric in metrics)
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(
+            tables(Result("step-1d", "quick", 0, (*rows, Row("random-100", "gp-best", "rmse", 1.0, 1.0, 5))))[0]
+        )
+    assert "…" not in captured.get()
+    assert "NLPD" in captured.get()

@@ -1,6 +1,5 @@
 """Tables of results for a terminal."""
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from bieqno.experiments import Result, Row
@@ -32,9 +31,8 @@ def _table(result: Result, case: str) -> Table:
     chosen = {row.method: row.value for row in rows if row.metric == "chosen"}
     best = max(chosen, key=lambda method: chosen[method], default=None)
     repetitions = max(row.n for row in rows)
-    table = Table(
-        box=SIMPLE_HEAD, title=f"{result.experiment}, {case} (preset {result.preset}, data sets: {repetitions})"
-    )
+    title = f"{result.experiment}, {case} (preset {result.preset}, data sets: {repetitions})"
+    table = Table(box=None, padding=(0, 1), pad_edge=False, title=title)
     table.add_column("method", no_wrap=True)
     for metric in metrics:
         table.add_column(_SHOWN[metric][0], justify="right", no_wrap=True)
