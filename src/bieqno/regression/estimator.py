@@ -363,4 +363,4 @@ def _missing_rows(y: Any) -> np.ndarray | None:
     """Rows with a NaN among their targets; None if `y` is nothing that could have one."""
     if not isinstance(y, np.ndarray) or y.dtype.kind != "f" or y.ndim not in (1, 2):
         return None
-    return np.isnan(y).any(axis=tuple(range(1, y.ndim)))
+    return np.asarray(np.isnan(y).any(axis=tuple(range(1, y.ndim))))

@@ -1,0 +1,51 @@
+"""``python -m bieqno.experiments NAME --preset quick --out runs``: run, store with figures, print the table."""
+
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+
+from bieqno.cli import compilation_cache
+from bieqno.experiments import EXPERIMENTS, Progress, write_result
+from bieqno.report.regression_figures import regression_figures
+from bieqno.report.tables import tables
+
+app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command()
+def main(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(EXPERIMENTS)}.")],
+    preset: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
+    seed: Annotated[int, typer.Option(min=0, help="What everything random grows from.")] = 0,
+    out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("runs"),
+) -> None:
+    """Run an experiment of the paper, store its numbers, arrays and figures, and print its table."""
+    if name not in EXPERIMENTS:
+        raise typer.BadParameter(f"expected one of {', '.join(EXPERIMENTS)}, got {name!r}")
+    experiment = EXPERIMENTS[name]
+    if preset not in experiment.PRESETS:
+        raise typer.BadParameter(f"expected a preset of {', '.join(experiment.PRESETS)}, got {preset!r}")
+    # Compiling takes longer than many a fit; a second start need not repeat it.
+    jax.config.update("jax_compilation_cache_dir", str(compilation_cache()))
+    console = Console()
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    with Bar(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=None)
+
+        def show(progress: Progress) -> None:
+            bar.update(task, completed=progress.done, total=progress.total, description=progress.part)
+
+        result = experiment.run(preset, seed=seed, on_progress=show)
+    folder = write_result(result, out, regression_figures(result))
+    for table in tables(result):
+        console.print(table)
+    console.print(f"Numbers, arrays and figures are in {folder}")
+
+
+if __name__ == "__main__":
+    app()

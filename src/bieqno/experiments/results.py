@@ -1,0 +1,170 @@
+"""What an experiment returns, and the one form in which every experiment is stored.
+
+A folder for each experiment::
+
+    metrics.json    {"experiment", "preset", "seed", "rows": [{"case", "method", "metric", "value", "stderr", "n"}]}
+    NAME.nc         arrays behind the figures, netCDF-4
+    NAME.png, .svg  figures
+
+Rows are long and flat, one number each, so that any tool can filter and pivot them.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METRICS_FILE = "metrics.json"
+
+
+class Progress(NamedTuple):
+    """Where a run stands, as told to `on_progress` before each of its parts."""
+
+    part: str
+    done: int
+    total: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of an experiment: the mean of a metric over n repetitions, and its standard error (None if n = 1)."""
+
+    case: str
+    method: str
+    metric: str
+    value: float
+    stderr: float | None
+    n: int
+
+    @classmethod
+    def of(cls, case: str, method: str, metric: str, values: Sequence[float]) -> "Row":
+        """Summarise the values of the repetitions."""
+        n = len(values)
+        stderr = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else None
+        return cls(case, method, metric, float(np.mean(values)), stderr, n)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an experiment returns.
+
+    Attributes:
+        experiment: its name.
+        preset: the name of its settings.
+        seed: the seed that everything random in it grew from.
+        rows: its numbers.
+        arrays: what its figures are drawn from, by file name without the ending.
+    """
+
+    experiment: str
+    preset: str
+    seed: int
+    rows: tuple[Row, ...]
+    arrays: Mapping[str, xr.Dataset] = field(default_factory=dict)
+
+    def value(self, case: str, method: str, metric: str) -> float:
+        """One number of the result; KeyError if it is not there."""
+        for row in self.rows:
+            if (row.case, row.method, row.metric) == (case, method, metric):
+                return row.value
+        raise KeyError(f"no {metric} of {method} in {case}")
+
+    def select(self, **wanted: str) -> tuple[Row, ...]:
+        """The rows whose fields have the given values."""
+        return tuple(row for row in self.rows if all(getattr(row, name) == value for name, value in wanted.items()))
+
+    def metrics(self) -> dict[str, Any]:
+        """The content of ``metrics.json``; numbers that JSON does not know (infinities, NaN) become null."""
+        rows = [{name: _jsonable(value) for name, value in dataclasses.asdict(row).items()} for row in self.rows]
+        return {"experiment": self.experiment, "preset": self.preset, "seed": self.seed, "rows": rows}
+
+
+def write_result(result: Result, parent: str | os.PathLike[str], figures: Mapping[str, "Figure"] | None = None) -> Path:
+    """Store a result in the folder ``parent/experiment``, replacing an older one as a whole.
+
+    Everything is written to a folder beside it first: a run that dies on the way leaves the old result as it was.
+
+    Args:
+        result: what to store.
+        parent: the folder of all experiments; made if it is not there.
+        figures: Matplotlib figures by name; each becomes a PNG and an SVG.
+
+    Returns:
+        The folder of the experiment.
+    """
+    folder = Path(parent) / result.experiment
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(4)
+    fresh = folder.with_name(f".{folder.name}.{token}.partial")
+    fresh.mkdir()
+    try:
+        for name, dataset in result.arrays.items():
+            compressed = {key: {"zlib": True} for key in dataset.data_vars if dataset[key].dtype.kind == "f"}
+            dataset.to_netcdf(fresh / f"{name}.nc", engine="h5netcdf", encoding=compressed)
+        for name, figure in (figures or {}).items():
+            figure.savefig(fresh / f"{name}.png", dpi=150)
+            # Without a date the same figure is the same file.
+            figure.savefig(fresh / f"{name}.svg", metadata={"Date": None})
+        (fresh / METRICS_FILE).write_text(json.dumps(result.metrics(), indent=1, allow_nan=False) + "\n")
+        _swap(fresh, folder, folder.with_name(f".{folder.name}.{token}.old"))
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+def read_result(folder: str | os.PathLike[str]) -> Result:
+    """Read what `write_result` stored (the figures are not read).
+
+    Raises:
+        FileNotFoundError: if there is no result in the folder.
+    """
+    folder = Path(folder)
+    stored = json.loads((folder / METRICS_FILE).read_text())
+    rows = tuple(Row(**{**row, "value": math.nan if row["value"] is None else row["value"]}) for row in stored["rows"])
+    arrays = {path.stem: _read_arrays(path) for path in sorted(folder.glob("*.nc"))}
+    return Result(stored["experiment"], stored["preset"], stored["seed"], rows, arrays)
+
+
+def summarise(case: str, method: str, repetitions: Iterable[Mapping[str, float]]) -> list[Row]:
+    """Rows of all metrics of a method in a case, from the metrics of each repetition."""
+    collected: dict[str, list[float]] = {}
+    for metrics in repetitions:
+        for name, value in metrics.items():
+            collected.setdefault(name, []).append(value)
+    return [Row.of(case, method, metric, values) for metric, values in collected.items()]
+
+
+def _read_arrays(path: Path) -> xr.Dataset:
+    with xr.open_dataset(path, engine="h5netcdf") as dataset:
+        return dataset.load()
+
+
+def _swap(fresh: Path, folder: Path, old: Path) -> None:
+    """Put `fresh` where `folder` is. Two renames, the second undone if it fails: never a mixture of old and new."""
+    if not folder.exists():
+        fresh.rename(folder)
+        return
+    folder.rename(old)
+    try:
+        fresh.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old)
+
+
+def _jsonable(value: Any) -> Any:
+    return None if isinstance(value, float) and not math.isfinite(value) else value

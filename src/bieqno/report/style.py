@@ -1,0 +1,35 @@
+"""One colour, line and marker for each method, the same in every figure and safe for colour-blind readers.
+
+The colours are those of Okabe and Ito, with two of Paul Tol's; they differ in lightness as well as in hue, and line and
+marker tell what colour alone would not.
+"""
+
+from typing import NamedTuple
+
+
+class Style(NamedTuple):
+    """How a method is called and drawn."""
+
+    label: str
+    color: str
+    line: str
+    marker: str
+
+
+_STYLES = {
+    "ggp": Style("gGP", "#0072B2", "-", "o"),
+    "ggp-paper": Style("gGP, paper", "#56B4E9", "-", "s"),
+    "gp-se": Style("GP, SE", "#D55E00", "-", "^"),
+    "gp-se-learned-noise": Style("GP, SE, noise learned", "#E69F00", "-", "v"),
+    "gp-paper": Style("GP, SE, one start", "#999999", "--", "x"),
+    "gp-matern12": Style("GP, Matérn-1/2", "#009E73", "--", "D"),
+    "gp-matern32": Style("GP, Matérn-3/2", "#CC79A7", "--", "P"),
+    "gp-matern52": Style("GP, Matérn-5/2", "#882255", "--", "X"),
+    "gp-two-se": Style("GP, two SE scales", "#999933", "--", "<"),
+    "gp-best": Style("GP, best by likelihood", "#332288", ":", "*"),
+}
+
+
+def style_of(method: str) -> Style:
+    """The style of a method; grey under its own name if it has none."""
+    return _STYLES.get(method, Style(method, "#666666", "-", "."))

@@ -1,0 +1,153 @@
+"""The paper's two regression studies: its functions, its settings, and a run from end to end."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from bieqno.experiments import EXPERIMENTS, step_1d, trig_2d
+from bieqno.experiments.comparison import Prediction
+from bieqno.experiments.regression_methods import METHODS, regression_methods
+
+SCORES = {"rmse", "nlpd", "nlpd_excess", "crps", "coverage_50", "coverage_90", "coverage_95", "seconds"}
+
+
+def test_step_function_at_known_points():
+    x = np.array([0.0, 0.29, 0.3, 0.5, 0.69, 0.7, 1.0])
+    assert step_1d.function(x).tolist() == [0, 0, 1, 1, 1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("point", "value"),
+    [
+        ((0.0, 0.0), 1.0),  # the long wave alone
+        ((0.5, 0.0), -1.0),
+        ((0.25, 0.1), 0.0),
+        # In the lower square: cos^2 + sin^2(4 pi x) + sin^2(16 pi x), with x = 9/32 the finest wave is at its crest.
+        ((9 / 32, 9 / 32), np.cos(9 * np.pi / 16) ** 2 + np.sin(9 * np.pi / 8) ** 2 + 1.0),
+        # In the upper square the wave of length 1/4 is at its crest at x = 9/16.
+        ((9 / 16, 9 / 16), np.cos(9 * np.pi / 8) ** 2 + np.sin(9 * np.pi / 4) ** 2 + 1.0),
+        # In the big square, but in neither small one.
+        ((0.4, 0.6), np.cos(0.8 * np.pi) * np.cos(1.2 * np.pi) + np.sin(1.6 * np.pi) * np.sin(2.4 * np.pi)),
+    ],
+)
+def test_trigonometric_function_at_known_points(point, value):
+    assert trig_2d.function(np.array([point]))[0] == pytest.approx(value, abs=1e-12)
+
+
+def test_trigonometric_function_has_no_jumps():
+    x = np.linspace(0, 1, 4001)
+    for other in (0.3, 0.45, 0.62):
+        values = trig_2d.function(np.stack([x, np.full_like(x, other)], axis=1))
+        # The steepest slope is below the sum of all, 2 pi (1 + 2 + 4 + 8).
+        assert np.max(np.abs(np.diff(values))) < 30 * np.pi / 4000
+
+
+def test_paper_settings_are_the_papers():
+    for preset in ("quick", "paper"):
+        step, trig = step_1d.PRESETS[preset], trig_2d.PRESETS[preset]
+        assert (dict(step.targets), step.points) == ({30: 20, 100: 10}, 1000)
+        assert (trig.sides, trig.targets, trig.points) == ((16, 32), 32, 128)
+        assert step.repetitions >= 5
+        assert trig.repetitions >= 5
+    assert step_1d.PRESETS["paper"].pairs == 20_000
+    assert trig_2d.PRESETS["paper"].pairs == 50_000
+    assert step_1d.NOISE == trig_2d.NOISE == 0.01
+
+
+def test_observations_lie_where_the_study_says():
+    rng = np.random.default_rng(0)
+    even = step_1d.draw(rng, layout="even", count=30, points=1000)
+    assert even.x[:, 0] == pytest.approx(np.arange(30) / 29)
+    random = step_1d.draw(rng, layout="random", count=100, points=1000)
+    assert random.points.shape == (1000, 1)
+    assert np.std(np.diff(random.x[:, 0])) > 1e-3
+    grid = trig_2d.draw(rng, side=16, points=128)
+    assert grid.x.shape == (256, 2)
+    assert grid.points.shape == (128 * 128, 2)
+    assert np.unique(grid.x) == pytest.approx((np.arange(16) + 0.5) / 16)
+    # The cut is the diagonal.
+    assert np.all(grid.points[grid.cut, 0] == grid.points[grid.cut, 1])
+    assert len(grid.cut) == 128
+
+
+def test_noise_has_the_stated_size():
+    problem = trig_2d.draw(np.random.default_rng(0), side=32, points=128)
+    # The relative standard error of a standard deviation from n values is 1 / sqrt(2 n); four of them.
+    for residual in (problem.y - trig_2d.function(problem.x), problem.values - problem.truth):
+        assert np.std(residual) == pytest.approx(0.01, rel=4 / np.sqrt(2 * residual.size))
+
+
+@pytest.fixture(scope="module", params=list(EXPERIMENTS))
+def smoke(request):
+    parts = []
+    return EXPERIMENTS[request.param].run("smoke", on_progress=parts.append), parts
+
+
+def test_smoke_run_has_every_method_and_score(smoke):
+    result, parts = smoke
+    assert len(result.arrays) == 2
+    for case in result.arrays:
+        for method in (*METHODS, "gp-best"):
+            found = {row.metric for row in result.select(case=case, method=method)}
+            assert found >= SCORES
+            assert ("rmse_near_jump" in found) == (result.experiment == "step-1d")
+        assert sum(row.value for row in result.select(case=case, metric="chosen")) == 1.0
+    assert [part.done for part in parts] == list(range(parts[0].total))
+    assert all(np.isfinite(row.value) for row in result.rows)
+
+
+def test_arrays_are_those_of_the_scores(smoke):
+    result, _ = smoke
+    for case, arrays in result.arrays.items():
+        for method in arrays["method"].values:
+            mean = arrays["mean"].sel({"method": method}).values[0]
+            rmse = np.sqrt(np.mean((mean - arrays["truth"].values) ** 2))
+            # The arrays are stored in single precision.
+            assert rmse == pytest.approx(result.value(case, str(method), "rmse"), rel=1e-4)
+            covariance = arrays["covariance"].sel({"method": method}).values
+            std = arrays["std"].sel({"method": method}).values[0, arrays["cut_point"].values]
+            assert np.sqrt(np.diag(covariance)) == pytest.approx(std, rel=1e-3)
+            stored = arrays["score"].sel({"method": method, "metric": "rmse"}).values
+            assert stored.mean() == pytest.approx(result.value(case, str(method), "rmse"))
+
+
+def constant(problem, seed):
+    """A method for tests of the loop: predicts the mean of y."""
+    n, k = len(problem.points), len(problem.cut)
+    return Prediction(np.full(n, problem.y.mean()), np.full(n, 0.5), 0.25 * np.eye(k), float(problem.y[0]))
+
+
+def test_same_seed_same_numbers_and_data_are_paired():
+    settings = dataclasses.replace(step_1d.PRESETS["smoke"], repetitions=2)
+    methods = {"gp-a": constant, "gp-b": constant}
+    first, again, other = (step_1d.run(settings, seed=seed, methods=lambda **_: methods) for seed in (3, 3, 4))
+
+    def numbers(result):
+        return [(row.case, row.method, row.metric, row.value) for row in result.rows if row.metric != "seconds"]
+
+    assert numbers(first) == numbers(again)
+    assert numbers(first) != numbers(other)
+    a, b = (
+        [(row.metric, row.value) for row in first.select(method=name) if row.metric not in ("seconds", "chosen")]
+        for name in methods
+    )
+    assert a == b
+    y = first.arrays["random-30"]["y_observed"].values
+    assert not np.array_equal(y[0], y[1])
+
+
+def test_methods_know_or_learn_the_noise_as_their_names_say():
+    made = regression_methods(targets=20, pairs=320, ggp={"max_steps": 1}, lengths=3)
+    assert tuple(made) == METHODS
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=list(EXPERIMENTS))
+def test_unknown_preset_is_named(experiment):
+    with pytest.raises(ValueError, match="smoke, quick, paper, got 'fast'"):
+        experiment.run("fast")
+
+
+def test_unknown_layout_is_named():
+    with pytest.raises(ValueError, match="'random' or 'even', got 'sorted'"):
+        step_1d.draw(np.random.default_rng(0), layout="sorted", count=3, points=5)
