@@ -1,5 +1,6 @@
 """Sequential data assimilation: models, observations, filters, twin experiments."""
 
+from bieqno.assimilation.dataset import load_dataset, save_dataset, to_dataset
 from bieqno.assimilation.errors import AffineLaw
 from bieqno.assimilation.filters import (
     ETKF,
@@ -39,6 +40,8 @@ from bieqno.assimilation.records import (
     keep_moments,
     keep_triples,
 )
+from bieqno.assimilation.trials import Trials, make_trials
+from bieqno.assimilation.tuning import Tuning, tune
 from bieqno.assimilation.twin import Observations, Run, Twin, cycle, simulate, spin_up
 
 __all__ = [
@@ -69,6 +72,8 @@ __all__ = [
     "Run",
     "SerialEnSRF",
     "ThreeDVar",
+    "Trials",
+    "Tuning",
     "Twin",
     "append_parameters",
     "cycle",
@@ -80,8 +85,13 @@ __all__ = [
     "keep_mean",
     "keep_moments",
     "keep_triples",
+    "load_dataset",
+    "make_trials",
     "random_rotation",
     "rk4",
+    "save_dataset",
     "simulate",
     "spin_up",
+    "to_dataset",
+    "tune",
 ]

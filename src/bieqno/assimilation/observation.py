@@ -124,10 +124,11 @@ class Observation(eqx.Module):
         if callable(what):
             self.operator = what
         else:
-            array = jnp.asarray(what)
+            # Numbers of components are static, so they stay with NumPy even where all else is traced.
+            array = what if isinstance(what, jax.Array) else np.asarray(what)
             if array.ndim == 2:
-                self.operator = LinearOperator(array.astype(float))
-            elif array.ndim == 1 and (array.size == 0 or jnp.issubdtype(array.dtype, jnp.integer)):
+                self.operator = LinearOperator(jnp.asarray(array, float))
+            elif array.ndim == 1 and (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
                 self.operator = Components(tuple(int(index) for index in np.asarray(array)))
             else:
                 raise ValueError(
