@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.assimilation.linalg import spectrum_shifted
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.moments import anomalies
 from bieqno.assimilation.observation import Observed
@@ -56,34 +57,37 @@ class IterativeEnKF(eqx.Module):
         model_key = jax.random.fold_in(key, 2)
         mean, A = anomalies(start)
         spread = jnp.sqrt(count - 1).astype(start.dtype)
-        eye = jnp.eye(count, dtype=start.dtype)
 
-        def run(w: Float[Array, "N"], T: Float[Array, "N N"]) -> Float[Array, "N n"]:
-            return forecast(self.model, mean + w @ A + spread * (T @ A), key=model_key)
+        def run(w: Float[Array, "N"], values: Float[Array, "k"], U: Float[Array, "N k"]) -> Float[Array, "N n"]:
+            contracted = _scale(A, 1 / jnp.sqrt(1 + values), U)
+            return forecast(self.model, mean + w @ A + spread * contracted, key=model_key)
 
         def unfinished(carry: GaussNewtonState) -> Array:
             step, _, _, _, moved = carry
             return (step < self.iterations) & (moved > self.tolerance)
 
         def improve(carry: GaussNewtonState) -> GaussNewtonState:
-            step, w, T, inverse, _ = carry
-            predicted_mean, Y = anomalies(observed.predict(run(w, T)))
-            # Anomalies were contracted by T before the run; undone here, they are sensitivities to w.
-            S = inverse @ observed.whiten(Y)
+            step, w, values, U, _ = carry
+            predicted_mean, Y = anomalies(observed.predict(run(w, values, U)))
+            # Anomalies were contracted before the run; undone here, they are sensitivities to w.
+            S = _scale(observed.whiten(Y), jnp.sqrt(1 + values), U)
             d = observed.whiten((observed.value - predicted_mean)[None])[0]
-            values, U = jnp.linalg.eigh(S @ S.T)
-            values = 1 + jnp.maximum(values, 0)
-            change = U @ ((U.T @ (S @ d - w)) / values)
-            T = (U / jnp.sqrt(values)) @ U.T
-            inverse = (U * jnp.sqrt(values)) @ U.T
-            return step + 1, w + change, T, inverse, jnp.max(jnp.abs(change))
+            values, U = spectrum_shifted(S)
+            change = _scale((S @ d - w)[:, None], 1 / (1 + values), U)[:, 0]
+            return step + 1, w + change, values, U, jnp.max(jnp.abs(change))
 
+        rank = min(count, observed.value.shape[0])
         begin = (
             jnp.array(0),
             jnp.zeros(count, start.dtype),
-            eye,
-            eye,
+            jnp.zeros(rank, start.dtype),
+            jnp.zeros((count, rank), start.dtype),
             jnp.array(jnp.inf, start.dtype),
         )
-        _, w, T, _, _ = jax.lax.while_loop(unfinished, improve, begin)
-        return run(w, T)
+        _, w, values, U, _ = jax.lax.while_loop(unfinished, improve, begin)
+        return run(w, values, U)
+
+
+def _scale(columns: Float[Array, "N r"], factors: Float[Array, "k"], U: Float[Array, "N k"]) -> Float[Array, "N r"]:
+    """Multiply by the matrix that has the eigenvectors U with these factors, and is the identity beside them."""
+    return columns + U @ ((factors - 1)[:, None] * (U.T @ columns))

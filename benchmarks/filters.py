@@ -1,0 +1,172 @@
+"""Filters against DAPPER and cuthbert in one run: Lorenz-96, 40 variables, N=40, 1,000 cycles, all observed.
+
+Also: a sweep of 64 truths against one, the cost of the LETKF against the number of variables, and what a busy
+machine does to a compiled loop. Writes runs/benchmarks/filters.json.
+"""
+
+import argparse
+import json
+import multiprocessing
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bieqno.assimilation import LETKF, EnKF, Inflated, Lorenz96, Neighbours, Observation, cycle, keep_mean, simulate
+from bieqno.assimilation.literature import LORENZ96, LORENZ96_OBSERVATION
+
+CYCLES, MEMBERS, RADIUS = 1000, 40, 14.56  # DAPPER's localization radius of 4 has this support
+NEAR = Neighbours.within(RADIUS, LORENZ96.positions, LORENZ96.positions, period=40.0)
+OURS = {"EnKF": Inflated(EnKF(), 1.06), "LETKF": Inflated(LETKF(NEAR, RADIUS), 1.02)}
+
+
+def best_of(action, repeats=5):
+    action()
+    times = []
+    for _ in range(repeats):
+        begin = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - begin)
+    return min(times), float(np.median(times))
+
+
+def problem(key, cycles=CYCLES):
+    state_key, twin_key, start_key = jax.random.split(key, 3)
+    state = 8 + jax.random.normal(state_key, (40,))
+    twin = simulate(LORENZ96, LORENZ96_OBSERVATION, cycles, state=state, key=twin_key)
+    return twin, state + jax.random.normal(start_key, (MEMBERS, 40))
+
+
+def run_one(filter, twin, ensemble, key):
+    return cycle(filter, LORENZ96, LORENZ96_OBSERVATION, ensemble, twin.observations, record=keep_mean, key=key)
+
+
+def ours(name):
+    twin, ensemble = problem(jax.random.key(0))
+    run = jax.jit(lambda twin, ensemble, key: run_one(OURS[name], twin, ensemble, key).kept)
+    seconds = best_of(lambda: run(twin, ensemble, jax.random.key(1)).block_until_ready())
+    error = jnp.sqrt(jnp.mean((run(twin, ensemble, jax.random.key(1)) - twin.truth) ** 2, axis=1))[200:].mean()
+    return seconds, float(error)
+
+
+def sweep(name, truths=64):
+    keys = jax.random.split(jax.random.key(0), truths)
+    twins, ensembles = jax.vmap(problem)(keys)
+    run = jax.jit(jax.vmap(lambda twin, ensemble, key: run_one(OURS[name], twin, ensemble, key).kept))
+    return best_of(lambda: run(twins, ensembles, keys).block_until_ready(), repeats=2)
+
+
+def dapper(name):
+    import dapper
+    import dapper.da_methods as methods
+    from dapper.mods.Lorenz96.sakov2008 import HMM
+
+    HMM.tseq.Ko = CYCLES
+    HMM.tseq.BurnIn = 10.0
+    dapper.set_seed(3000)
+    xx, yy = HMM.simulate()
+    method = (
+        methods.EnKF("PertObs", N=MEMBERS, infl=1.06)
+        if name == "EnKF"
+        else methods.LETKF(N=MEMBERS, infl=1.02, loc_rad=4)
+    )
+
+    def run():
+        method.assimilate(HMM, xx, yy, liveplots=False)
+
+    seconds = best_of(run, repeats=1)
+    method.stats.average_in_time()
+    return seconds, float(method.avrgs.err.rms.a)
+
+
+def cuthbert():
+    from cuthbert import filter as run_filter
+    from cuthbert.enkf import ensemble_kalman_filter as enkf
+
+    twin, ensemble = problem(jax.random.key(0))
+    chol_R = jnp.eye(40)
+
+    def init_sample(key, inputs):
+        return ensemble[0] + jax.random.normal(key, (40,))
+
+    def dynamics(state, key, inputs):
+        return LORENZ96(state)
+
+    def observation_params(inputs):
+        return (lambda state: state), chol_R, twin.observations.value[inputs - 1]
+
+    build = enkf.build_filter
+    return build, run_filter, init_sample, dynamics, observation_params
+
+
+def busy(name, stop):
+    while not stop.is_set():
+        np.linalg.eigh(np.random.default_rng(0).normal(size=(200, 200)))
+
+
+def while_busy(name):
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    others = [context.Process(target=busy, args=(name, stop)) for _ in range(2)]
+    for other in others:
+        other.start()
+    time.sleep(3)
+    try:
+        return ours(name)[0]
+    finally:
+        stop.set()
+        for other in others:
+            other.join()
+
+
+def scaling(sizes=(40, 400, 4000, 40000), cycles=20):
+    rows = []
+    for size in sizes:
+        model = Lorenz96(size, window=0.05, step=0.05)
+        observation = Observation(range(size), 1.0)
+        near = Neighbours.within(RADIUS, model.positions, model.positions, period=float(size))
+        filter = Inflated(LETKF(near, RADIUS), 1.02)
+        state = 8 + jax.random.normal(jax.random.key(0), (size,))
+        twin = simulate(model, observation, cycles, state=state, key=jax.random.key(1))
+        ensemble = twin.truth[0] + jax.random.normal(jax.random.key(2), (MEMBERS, size))
+        run = jax.jit(
+            lambda e, t, m=model, o=observation, f=filter: (
+                cycle(f, m, o, e, t.observations, record=keep_mean, key=jax.random.key(3)).kept
+            )
+        )
+        seconds, _ = best_of(lambda r=run, e=ensemble, t=twin: r(e, t).block_until_ready(), repeats=2)
+        rows.append({"variables": size, "seconds_per_cycle": seconds / cycles})
+        print(f"LETKF, {size} variables: {1e3 * seconds / cycles:.3f} ms a cycle")
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("runs/benchmarks/filters.json"))
+    parser.add_argument("--without-peers", action="store_true")
+    arguments = parser.parse_args()
+    results = {}
+    for name in OURS:
+        (seconds, median), error = ours(name)
+        results[name] = {"seconds": seconds, "median": median, "rmse": error}
+        print(f"{name}: {seconds:.3f} s (median {median:.3f}), RMSE {error:.3f}")
+        if not arguments.without_peers:
+            (peer, _), peer_error = dapper(name)
+            results[name] |= {"dapper_seconds": peer, "dapper_rmse": peer_error, "times_dapper": peer / seconds}
+            print(f"  DAPPER {peer:.2f} s, RMSE {peer_error:.3f}: {peer / seconds:.1f} times ours")
+        many, _ = sweep(name)
+        results[name] |= {"sweep_of_64_seconds": many, "sweep_over_one": many / seconds}
+        print(f"  64 truths {many:.2f} s: {many / seconds:.1f} times one")
+        loaded = while_busy(name)
+        results[name] |= {"busy_seconds": loaded[0], "busy_median": loaded[1]}
+        print(f"  while both cores are busy {loaded[0]:.3f} s (median {loaded[1]:.3f})")
+    results["letkf_scaling"] = scaling()
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(results, indent=1) + "\n")
+    print(f"written to {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()
