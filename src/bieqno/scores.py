@@ -24,7 +24,7 @@ class Interval(NamedTuple):
     high: float
 
 
-def rmse(truth: Float[Array, "T n"], estimate: Float[Array, "T n"]) -> Float[Array, "T"]:
+def rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> Float[Array, "T"]:
     """Root-mean-square error over the variables, one value a time.
 
     Example:
@@ -36,7 +36,7 @@ def rmse(truth: Float[Array, "T n"], estimate: Float[Array, "T n"]) -> Float[Arr
     return jnp.sqrt(jnp.mean((truth - estimate) ** 2, axis=1))
 
 
-def relative_rmse(truth: Float[Array, "T n"], estimate: Float[Array, "T n"]) -> Float[Array, ""]:
+def relative_rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> Float[Array, ""]:
     """The paper's error (eq. 6): norm of the error over the norm of the truth, both over the whole series.
 
     Example:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
 
@@ -140,7 +141,7 @@ class AffineLaw(eqx.Module):
 
 
 def as_error(
-    error: float | Float[Array, "m"] | Float[Array, "m m"] | Callable[[Float[Array, "m"]], Float[Array, "m"]],
+    error: float | np.ndarray | Float[Array, "..."] | Callable[[Float[Array, "m"]], Float[Array, "m"]],
     *,
     floor: float = 1e-3,
 ) -> AbstractError:

@@ -22,6 +22,8 @@ def solve_shifted(factor: Float[Array, "k m"], right: Float[Array, "m r"]) -> Fl
         [[2.0]]
     """
     size = factor.shape[1]
+    if not size:
+        return right
     matrix = jnp.eye(size, dtype=factor.dtype) + factor.T @ factor
     if size > SMALL:
         return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix), right)

@@ -65,9 +65,18 @@ class Case(eqx.Module):
 
     def trials(self, windows: int, truths: int, *, key: PRNGKeyArray) -> Trials:
         """Independent truths of the set-up."""
-        state = jnp.full(self.model.size, 8.0) if isinstance(self.model, Lorenz96) else jnp.array([1.5, -1.5, 25.5])
+        # First ensembles as spread out as the published ones: variance 0.001 and 2.
+        ring = isinstance(self.model, Lorenz96)
+        state, spread = (jnp.full(40, 8.0), 0.001**0.5) if ring else (jnp.array([1.5, -1.5, 25.5]), 2.0**0.5)
         return make_trials(
-            self.model, self.observation, windows, state=state, truths=truths, members=self.members, key=key
+            self.model,
+            self.observation,
+            windows,
+            state=state,
+            truths=truths,
+            members=self.members,
+            spread=spread,
+            key=key,
         )
 
     def run(
@@ -164,16 +173,16 @@ def cases() -> list[Case]:
             name, f"{method} N={members}", expected, tolerance, model, observation, members, build, dict(settings)
         )
 
-    def etkf(inflation: Array) -> Filter:
+    def etkf(inflation: float | Array) -> Filter:
         return Rotated(Inflated(ETKF(), inflation))
 
-    def enkf(inflation: Array) -> Filter:
+    def enkf(inflation: float | Array) -> Filter:
         return Inflated(EnKF(), inflation)
 
-    def letkf(inflation: Array, radius: Array) -> Filter:
+    def letkf(inflation: float | Array, radius: float | Array) -> Filter:
         return Rotated(Inflated(LETKF(near, radius), inflation))
 
-    def ienkf(inflation: Array) -> Filter:
+    def ienkf(inflation: float | Array) -> Filter:
         return Rotated(Inflated(IterativeEnKF(LORENZ63), inflation))
 
     return [

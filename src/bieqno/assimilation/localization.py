@@ -33,8 +33,8 @@ def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, ""])
 
 
 def distances(
-    first: Float[Array, "k d"],
-    second: Float[Array, "l d"],
+    first: Float[Array | np.ndarray, "k d"],
+    second: Float[Array | np.ndarray, "l d"],
     *,
     period: float | tuple[float, ...] | None = None,
 ) -> Float[Array, "k l"]:
@@ -69,8 +69,8 @@ class Neighbours(eqx.Module):
     def within(
         cls,
         radius: float,
-        variables: Float[Array, "n d"],
-        observations: Float[Array, "m d"],
+        variables: Float[Array | np.ndarray, "n _"],
+        observations: Float[Array | np.ndarray, "m _"],
         *,
         period: float | tuple[float, ...] | None = None,
     ) -> "Neighbours":

@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.assimilation.errors import AbstractError, as_error
 from bieqno.assimilation.noise import white_noise
@@ -116,8 +116,8 @@ class Observation(eqx.Module):
 
     def __init__(
         self,
-        what: Sequence[int] | Int[Array, "m"] | Float[Array, "m n"] | Callable[[Float[Array, "n"]], Float[Array, "m"]],
-        error: float | Float[Array, "m"] | Float[Array, "m m"] | Callable[[Float[Array, "m"]], Float[Array, "m"]],
+        what: Sequence[int] | np.ndarray | Array | Callable[[Float[Array, "n"]], Float[Array, "m"]],
+        error: float | np.ndarray | Float[Array, "..."] | Callable[[Float[Array, "m"]], Float[Array, "m"]],
         *,
         floor: float = 1e-3,
     ) -> None:

@@ -46,6 +46,8 @@ class SerialEnSRF(eqx.Module):
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
         count, size = observed.value.shape[0], ensemble.shape[1]
+        if not count:
+            return ensemble
         state_taper, observation_taper = self._tapers(count, size)
         predicted_mean, Y = anomalies(observed.predict(ensemble))
         mean, A = anomalies(ensemble)

@@ -102,7 +102,7 @@ class NoisyModel(AbstractEnsembleModel):
     model: Model
     error: AbstractError
 
-    def __init__(self, model: Model, error: float | Float[Array, "n"] | Float[Array, "n n"] | AbstractError) -> None:
+    def __init__(self, model: Model, error: float | np.ndarray | Float[Array, "..."] | AbstractError) -> None:
         self.model = model
         self.error = error if isinstance(error, AbstractError) else as_error(error, floor=0.0)
 

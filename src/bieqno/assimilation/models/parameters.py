@@ -38,7 +38,7 @@ def append_parameters(
     build: Callable[[Float[Array, "p"]], Callable[[Float[Array, "n"]], Float[Array, "n"]]],
     observation: "Observation",
     ensemble: Float[Array, "N n"],
-    parameters: Float[Array, "N p"],
+    parameters: Float[Array, "_ p"],
 ) -> tuple[ParametrizedModel, "Observation", Float[Array, "N n+p"]]:
     """Append unknown parameters to the state, ready for `cycle`.
 
