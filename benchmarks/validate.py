@@ -20,17 +20,17 @@ def literature(quick: bool):
     for number, case in enumerate(cases()):
         particles = case.members > 1000
         errors, best = case.run(
-            windows=500 if quick else 2000,
+            windows=500 if quick else (1100 if particles else 1600),
             truths=2 if quick else (4 if particles else 8),
             burn_in=100,
-            tuning_windows=300 if quick else (500 if particles else 1500),
+            tuning_windows=300 if quick else (400 if particles else 1000),
             key=jax.random.fold_in(jax.random.key(2024), number),
         )
         yield row(case.name, f"{case.method} {best}", case.expected, errors, case.tolerance)
 
 
 def paper(quick: bool):
-    runs = 10 if quick else 60
+    runs = 10 if quick else 40
     key = jax.random.key(7)
     # Expected values: the paper's curve, as repeated independently for the project's reference numbers.
     for members, expected, tolerance in [(2, 0.645, 0.1), (4, 0.441, 0.1), (8, 0.14, 0.06), (16, 0.064, 0.02)]:

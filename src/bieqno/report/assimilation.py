@@ -70,7 +70,7 @@ def plot_run(
     return figure
 
 
-def plot_rank_histogram(data: xr.Dataset, *, burn_in: int = 0, bins: int = 20) -> Figure:
+def plot_rank_histogram(data: xr.Dataset, *, burn_in: int = 0, bins: int = 25) -> Figure:
     """Ranks of the truth among the members, forecast and analysis, against the flat line of a calibrated ensemble.
 
     Args:
