@@ -80,7 +80,7 @@ class Case(eqx.Module):
         )
 
     def run(
-        self, *, windows: int, truths: int, burn_in: int, tuning_windows: int, key: PRNGKeyArray
+        self, *, windows: int, truths: int, burn_in: int, tuning_windows: int, tuning_truths: int, key: PRNGKeyArray
     ) -> tuple[np.ndarray, dict[str, float]]:
         """Tune on truths of their own, then score on others: one error a truth (infinite if it diverged)."""
         tune_key, test_key, run_key = jax.random.split(key, 3)
@@ -89,7 +89,7 @@ class Case(eqx.Module):
             self.settings,
             self.model,
             self.observation,
-            self.trials(tuning_windows, 2, key=tune_key),
+            self.trials(tuning_windows, tuning_truths, key=tune_key),
             burn_in=burn_in,
             limit=1e3,
             key=run_key,

@@ -1,9 +1,14 @@
 """Independent repetitions of a twin experiment, to be mapped over."""
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from bieqno.assimilation.models.forecast import Model
 from bieqno.assimilation.observation import Observation
@@ -72,6 +77,40 @@ def make_trials(
         return Trials(twin, ensemble, number)
 
     return eqx.filter_jit(jax.vmap(one))(jnp.arange(truths))
+
+
+def sweep(run: Callable[[Trials], PyTree[Any]], trials: Trials) -> PyTree[Any]:
+    """Run every trial, one to a core: compiled once, results stacked along a first axis.
+
+    A small problem keeps one core busy and no more, and mapped by `jax.vmap` it outgrows the cache. So the
+    trials are dealt out to as many threads as there are cores, which a compiled program does not block.
+
+    Args:
+        run: from one trial to a PyTree of arrays, such as a `cycle`.
+        trials: the trials.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import ETKF, Lorenz63, Observation, cycle
+        >>> model, observation = Lorenz63(), Observation([0, 2], 1.0)
+        >>> trials = make_trials(
+        ...     model, observation, 5, state=jnp.ones(3), truths=3, members=4, key=jax.random.key(0)
+        ... )
+        >>> def run(trial):
+        ...     key = jax.random.fold_in(jax.random.key(1), trial.numbers)
+        ...     return cycle(ETKF(), model, observation, trial.ensembles, trial.twins.observations, key=key)
+        >>> sweep(run, trials).kept["mean"].shape
+        (3, 5, 3)
+    """
+    compiled = eqx.filter_jit(run)
+
+    def one(number: int) -> PyTree[Any]:
+        return jax.block_until_ready(compiled(jax.tree.map(lambda leaf: leaf[number], trials)))
+
+    first = one(0)  # compiles
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        rest = list(pool.map(one, range(1, trials.numbers.shape[0])))
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), first, *rest)
 
 
 def first_windows(trials: Trials, windows: int) -> Trials:
