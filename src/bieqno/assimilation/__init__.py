@@ -1,0 +1,98 @@
+"""Sequential data assimilation: models, observations, filters, twin experiments."""
+
+from bieqno.assimilation.dataset import load_dataset, save_dataset, to_dataset
+from bieqno.assimilation.errors import AffineLaw
+from bieqno.assimilation.filters import (
+    ETKF,
+    LETKF,
+    Climatology,
+    EnKF,
+    Filter,
+    Inflated,
+    IterativeEnKF,
+    ParticleFilter,
+    PriorInflated,
+    Relaxed,
+    Rotated,
+    SerialEnSRF,
+    ThreeDVar,
+    inflate,
+    random_rotation,
+)
+from bieqno.assimilation.localization import Neighbours, distances, gaspari_cohn
+from bieqno.assimilation.models import (
+    AbstractEnsembleModel,
+    Flow,
+    HostModel,
+    LinearModel,
+    Lorenz63,
+    Lorenz96,
+    NoisyModel,
+    append_parameters,
+    forecast,
+    rk4,
+)
+from bieqno.assimilation.observation import Observation, Observed
+from bieqno.assimilation.records import (
+    Record,
+    keep_ensembles,
+    keep_mean,
+    keep_moments,
+    keep_triples,
+)
+from bieqno.assimilation.trials import Trials, make_trials, sweep
+from bieqno.assimilation.tuning import Tuning, tune
+from bieqno.assimilation.twin import Observations, Run, Twin, cycle, simulate, spin_up
+
+__all__ = [
+    "ETKF",
+    "LETKF",
+    "AbstractEnsembleModel",
+    "AffineLaw",
+    "Climatology",
+    "EnKF",
+    "Filter",
+    "Flow",
+    "HostModel",
+    "Inflated",
+    "IterativeEnKF",
+    "LinearModel",
+    "Lorenz63",
+    "Lorenz96",
+    "Neighbours",
+    "NoisyModel",
+    "Observation",
+    "Observations",
+    "Observed",
+    "ParticleFilter",
+    "PriorInflated",
+    "Record",
+    "Relaxed",
+    "Rotated",
+    "Run",
+    "SerialEnSRF",
+    "ThreeDVar",
+    "Trials",
+    "Tuning",
+    "Twin",
+    "append_parameters",
+    "cycle",
+    "distances",
+    "forecast",
+    "gaspari_cohn",
+    "inflate",
+    "keep_ensembles",
+    "keep_mean",
+    "keep_moments",
+    "keep_triples",
+    "load_dataset",
+    "make_trials",
+    "random_rotation",
+    "rk4",
+    "save_dataset",
+    "simulate",
+    "spin_up",
+    "sweep",
+    "to_dataset",
+    "tune",
+]

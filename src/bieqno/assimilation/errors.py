@@ -1,0 +1,165 @@
+"""Gaussian error laws: how large the errors of a vector of values are, and how they go together.
+
+Filters never touch a covariance R. They ask for values *whitened* by R^(-1/2), in which missing values are zero and
+hence without influence, and for noise *coloured* by R^(1/2). A floor on the standard deviation keeps both finite
+where R is singular.
+"""
+
+import abc
+from collections.abc import Callable
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+
+
+class AbstractError(eqx.Module):
+    """An error law. `reference` is the value that it may depend on, one number a component."""
+
+    @abc.abstractmethod
+    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
+        """Standard deviation of each component."""
+
+    @abc.abstractmethod
+    def whiten(
+        self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
+    ) -> Float[Array, "k m"]:
+        """Multiply every row by R^(-1/2) of the components in the mask; the others become zero."""
+
+    @abc.abstractmethod
+    def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
+        """Multiply every row of white noise by R^(1/2)."""
+
+
+class ConstantError(AbstractError):
+    """Independent errors of constant size.
+
+    Args:
+        deviation: standard deviation, one number or one a component.
+        floor: least standard deviation.
+    """
+
+    deviation: Float[Array, ""] | Float[Array, "m"]
+    floor: float = eqx.field(static=True)
+
+    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
+        """Standard deviation of each component."""
+        deviation = jnp.maximum(jnp.abs(self.deviation), self.floor)
+        return jnp.broadcast_to(deviation, reference.shape).astype(reference.dtype)
+
+    def whiten(
+        self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
+    ) -> Float[Array, "k m"]:
+        """Divide by the standard deviation."""
+        return jnp.where(mask, rows / self.std(reference), 0)
+
+    def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
+        """Multiply by the standard deviation."""
+        return noise * self.std(reference)
+
+
+class LawError(AbstractError):
+    """Independent errors whose size depends on the observed value.
+
+    Args:
+        law: from the values to standard deviations; its absolute value counts.
+        floor: least standard deviation, where the law passes through zero.
+    """
+
+    law: Callable[[Float[Array, "m"]], Float[Array, "m"]]
+    floor: float = eqx.field(static=True)
+
+    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
+        """Standard deviation of each component."""
+        return jnp.maximum(jnp.abs(self.law(reference)), self.floor)
+
+    def whiten(
+        self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
+    ) -> Float[Array, "k m"]:
+        """Divide by the standard deviation."""
+        return jnp.where(mask, rows / self.std(reference), 0)
+
+    def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
+        """Multiply by the standard deviation."""
+        return noise * self.std(reference)
+
+
+class CorrelatedError(AbstractError):
+    """Correlated errors of constant covariance.
+
+    Args:
+        covariance: R, symmetric and positive semi-definite.
+        floor: least standard deviation of any combination of components: the eigenvalues of R are
+            not let below its square.
+    """
+
+    covariance: Float[Array, "m m"]
+    floor: float = eqx.field(static=True)
+
+    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
+        """Standard deviation of each component."""
+        return jnp.sqrt(jnp.maximum(jnp.diagonal(self.covariance), self.floor**2))
+
+    def _power(self, power: float, mask: Bool[Array, "m"]) -> Float[Array, "m m"]:
+        # Missing components are cut out of R before its root is taken, and put back as a unit matrix.
+        both = mask[:, None] & mask[None, :]
+        R = jnp.where(both, self.covariance, jnp.eye(mask.shape[0], dtype=self.covariance.dtype))
+        values, vectors = jnp.linalg.eigh(R)
+        return (vectors * jnp.maximum(values, self.floor**2) ** power) @ vectors.T
+
+    def whiten(
+        self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
+    ) -> Float[Array, "k m"]:
+        """Multiply by the symmetric root of the inverse of R: each result stays nearest its component."""
+        return jnp.where(mask, jnp.where(mask, rows, 0) @ self._power(-0.5, mask), 0)
+
+    def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
+        """Multiply by the symmetric root of R."""
+        return noise @ self._power(0.5, jnp.ones(noise.shape[1], bool))
+
+
+class AffineLaw(eqx.Module):
+    """The paper's standard deviation, ``slope * value + offset``.
+
+    Args:
+        slope: relative error.
+        offset: error at zero.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> as_error(AffineLaw(0.5, 1.0)).std(jnp.array([4.0, -4.0, -2.0])).tolist()
+        [3.0, 1.0, 0.0010000000474974513]
+    """
+
+    slope: float
+    offset: float
+
+    def __call__(self, values: Float[Array, "m"]) -> Float[Array, "m"]:
+        """Standard deviations, with their sign."""
+        return self.slope * values + self.offset
+
+
+def as_error(
+    error: float | np.ndarray | Float[Array, "..."] | Callable[[Float[Array, "m"]], Float[Array, "m"]],
+    *,
+    floor: float = 1e-3,
+) -> AbstractError:
+    """An error law from what describes it.
+
+    Args:
+        error: a standard deviation, one a component, a covariance matrix, or a function from values to
+            standard deviations.
+        floor: least standard deviation.
+    """
+    if callable(error):
+        return LawError(error, floor)
+    array = jnp.asarray(error, float)
+    if array.ndim < 2:
+        return ConstantError(array, floor)
+    if array.ndim == 2 and array.shape[0] == array.shape[1]:
+        return CorrelatedError(array, floor)
+    raise ValueError(
+        "an error is a standard deviation, one a component, a square covariance matrix or a function; "
+        f"got shape {array.shape}"
+    )

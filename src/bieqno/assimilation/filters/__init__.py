@@ -1,0 +1,32 @@
+"""Analyses: one file each, one call signature."""
+
+from bieqno.assimilation.filters.climatology import Climatology
+from bieqno.assimilation.filters.enkf import EnKF
+from bieqno.assimilation.filters.etkf import ETKF
+from bieqno.assimilation.filters.filter import Filter
+from bieqno.assimilation.filters.inflation import Inflated, PriorInflated, inflate
+from bieqno.assimilation.filters.iterative import IterativeEnKF
+from bieqno.assimilation.filters.letkf import LETKF
+from bieqno.assimilation.filters.particle import ParticleFilter
+from bieqno.assimilation.filters.relaxation import Relaxed
+from bieqno.assimilation.filters.rotation import Rotated, random_rotation
+from bieqno.assimilation.filters.serial import SerialEnSRF
+from bieqno.assimilation.filters.variational import ThreeDVar
+
+__all__ = [
+    "ETKF",
+    "LETKF",
+    "Climatology",
+    "EnKF",
+    "Filter",
+    "Inflated",
+    "IterativeEnKF",
+    "ParticleFilter",
+    "PriorInflated",
+    "Relaxed",
+    "Rotated",
+    "SerialEnSRF",
+    "ThreeDVar",
+    "inflate",
+    "random_rotation",
+]

@@ -1,0 +1,61 @@
+"""The ensemble Kalman filter with perturbed observations (eq. 4 of the paper; Burgers et al. 1998)."""
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation.linalg import solve_shifted, spectrum_shifted
+from bieqno.assimilation.moments import anomalies
+from bieqno.assimilation.observation import Observed
+
+
+class EnKF(eqx.Module):
+    """Moves every member by ``K (d_i - H(z_i))`` with the gain of the ensemble's own covariances.
+
+    Args:
+        sampled: take the error covariance in the gain from the perturbations themselves, as the paper
+            writes it, instead of R. Its pseudo-inverse where that is singular.
+        centred: make the perturbations sum to zero, which takes their sampling error off the mean.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import Observation
+        >>> prior = jax.random.normal(jax.random.key(0), (1000, 1))
+        >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))
+        >>> posterior = EnKF()(prior, observed, key=jax.random.key(1))
+        >>> posterior.mean().round(1).item(), posterior.var().round(1).item()  # 1 and 1/2
+        (1.0, 0.5)
+    """
+
+    sampled: bool = eqx.field(static=True, default=False)
+    centred: bool = eqx.field(static=True, default=True)
+
+    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Analyse one window."""
+        perturbed = observed.perturb(ensemble.shape[0], key=key)
+        return self.update(ensemble, observed, perturbed)
+
+    def update(
+        self,
+        ensemble: Float[Array, "N n"],
+        observed: Observed,
+        perturbed: Float[Array, "N m"],
+    ) -> Float[Array, "N n"]:
+        """Analyse with given perturbed observations, row i for member i."""
+        if self.centred:
+            perturbed = perturbed + (observed.value - jnp.mean(perturbed, axis=0))
+        predicted = observed.predict(ensemble)
+        A = anomalies(ensemble)[1]
+        S = observed.whiten(anomalies(predicted)[1])
+        innovations = observed.whiten(perturbed - predicted)
+        if self.sampled:
+            P = observed.whiten(anomalies(perturbed)[1])
+            # C_yy + C_dd is the Gram matrix of the stacked anomalies: its pseudo-inverse from their spectrum.
+            values, vectors = spectrum_shifted(jnp.concatenate([S, P]).T)
+            cutoff = 10 * np.finfo(values.dtype).eps * values.shape[0] * jnp.max(values, initial=0.0)
+            inverse = jnp.where(values > cutoff, 1 / jnp.where(values > cutoff, values, 1), 0)
+            return ensemble + ((innovations @ vectors * inverse) @ (vectors.T @ S.T)) @ A
+        if S.shape[1] <= S.shape[0]:
+            return ensemble + (solve_shifted(S, innovations.T).T @ S.T) @ A
+        return ensemble + (innovations @ S.T) @ solve_shifted(S.T, A)

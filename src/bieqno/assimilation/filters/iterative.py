@@ -1,0 +1,93 @@
+"""The iterative ensemble Kalman filter (Sakov, Oliver and Bertino 2012; Bocquet and Sakov 2014, lag one)."""
+
+from typing import TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation.linalg import spectrum_shifted
+from bieqno.assimilation.models.forecast import Model, forecast
+from bieqno.assimilation.moments import anomalies
+from bieqno.assimilation.observation import Observed
+
+GaussNewtonState: TypeAlias = tuple[Array, Array, Array, Array, Array]
+
+
+class IterativeEnKF(eqx.Module):
+    """Finds the start of the window that best explains what is observed at its end, then runs the model again.
+
+    Gauss-Newton steps in the span of the ensemble, each relinearised by the ensemble around the present
+    estimate. It begins from `Observed.start`, the ensemble before the forecast, which `cycle` hands to every
+    filter; the forecast itself it makes anew.
+
+    Args:
+        model: the dynamics over one window; the one that `cycle` uses.
+        iterations: most Gauss-Newton steps.
+        tolerance: stops when the weights move by less, in units of the prior's standard deviation.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import Lorenz63, Observation
+        >>> model, observation = Lorenz63(window=0.25), Observation([0, 1, 2], 1.0)
+        >>> start = jnp.array([1.5, -1.5, 25.0]) + jax.random.normal(jax.random.key(0), (10, 3))
+        >>> prior = jax.vmap(model)(start)
+        >>> observed = observation.window(model(jnp.array([1.5, -1.5, 25.0])), start=start)
+        >>> IterativeEnKF(model)(prior, observed, key=jax.random.key(1)).shape
+        (10, 3)
+    """
+
+    model: Model
+    iterations: int = eqx.field(static=True, default=10)
+    tolerance: float = eqx.field(static=True, default=1e-3)
+
+    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Analyse one window; the key is for the model's error, the same in every iteration."""
+        start = observed.start
+        if start is None or start.shape != ensemble.shape:
+            raise ValueError(
+                "the iterative filter runs the model itself and needs the ensemble at the start of the "
+                f"window, of shape {ensemble.shape}; observed.start is "
+                f"{None if start is None else start.shape}"
+            )
+        count = ensemble.shape[0]
+        if count == 1:
+            return ensemble
+        model_key = jax.random.fold_in(key, 2)
+        mean, A = anomalies(start)
+        spread = jnp.sqrt(count - 1).astype(start.dtype)
+
+        def run(w: Float[Array, "N"], values: Float[Array, "k"], U: Float[Array, "N k"]) -> Float[Array, "N n"]:
+            contracted = _scale(A, 1 / jnp.sqrt(1 + values), U)
+            return forecast(self.model, mean + w @ A + spread * contracted, key=model_key)
+
+        def unfinished(carry: GaussNewtonState) -> Array:
+            step, _, _, _, moved = carry
+            return (step < self.iterations) & (moved > self.tolerance)
+
+        def improve(carry: GaussNewtonState) -> GaussNewtonState:
+            step, w, values, U, _ = carry
+            predicted_mean, Y = anomalies(observed.predict(run(w, values, U)))
+            # Anomalies were contracted before the run; undone here, they are sensitivities to w.
+            S = _scale(observed.whiten(Y), jnp.sqrt(1 + values), U)
+            d = observed.whiten((observed.value - predicted_mean)[None])[0]
+            values, U = spectrum_shifted(S)
+            change = _scale((S @ d - w)[:, None], 1 / (1 + values), U)[:, 0]
+            return step + 1, w + change, values, U, jnp.max(jnp.abs(change))
+
+        rank = min(count, observed.value.shape[0])
+        begin = (
+            jnp.array(0),
+            jnp.zeros(count, start.dtype),
+            jnp.zeros(rank, start.dtype),
+            jnp.zeros((count, rank), start.dtype),
+            jnp.array(jnp.inf, start.dtype),
+        )
+        _, w, values, U, _ = jax.lax.while_loop(unfinished, improve, begin)
+        return run(w, values, U)
+
+
+def _scale(columns: Float[Array, "N r"], factors: Float[Array, "k"], U: Float[Array, "N k"]) -> Float[Array, "N r"]:
+    """Multiply by the matrix that has the eigenvectors U with these factors, and is the identity beside them."""
+    return columns + U @ ((factors - 1)[:, None] * (U.T @ columns))

@@ -1,0 +1,78 @@
+"""The local ensemble transform Kalman filter (Hunt, Kostelich and Szunyogh 2007)."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from bieqno.assimilation.krylov import root_and_inverse
+from bieqno.assimilation.localization import Neighbours, gaspari_cohn
+from bieqno.assimilation.moments import anomalies
+from bieqno.assimilation.observation import Observed
+
+# Numbers gathered at a time: analyses go in chunks of about this, so that memory is bounded and stays in cache.
+CHUNK = 2**18
+
+
+class LETKF(eqx.Module):
+    """An ETKF for each variable with the observations near it, whose errors grow with distance.
+
+    Cost and memory are linear in the number of variables. Correlated errors are whitened by the symmetric
+    root of R first, which keeps every value nearest to its place.
+
+    Args:
+        neighbours: the observations that can reach each variable.
+        radius: where the influence of an observation ends; not beyond what the neighbours were built for.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import Neighbours, Observation
+        >>> ring = jnp.arange(8.0)[:, None]
+        >>> filter = LETKF(Neighbours.within(2.0, ring, ring[:1], period=8.0), 2.0)
+        >>> prior = jax.random.normal(jax.random.key(0), (5, 8))
+        >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))
+        >>> moved = filter(prior, observed, key=jax.random.key(1)) - prior
+        >>> (jnp.abs(moved).max(axis=0) > 1e-6).tolist()
+        [True, True, False, False, False, False, False, True]
+    """
+
+    neighbours: Neighbours
+    radius: float | Float[Array, ""]
+
+    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Analyse one window; draws nothing at random."""
+        count, size = ensemble.shape
+        reach = self.neighbours.indices.shape
+        if reach[0] != size:
+            raise ValueError(f"neighbours are known for {reach[0]} variables, the state has {size}")
+        if not reach[1]:
+            return ensemble
+        predicted_mean, Y = anomalies(observed.predict(ensemble))
+        mean, A = anomalies(ensemble)
+        # One row an observation, the innovation behind the anomalies: a neighbourhood is a gather of rows.
+        innovation = observed.whiten((observed.value - predicted_mean)[None])
+        rows = jnp.concatenate([observed.whiten(Y), innovation]).T
+        weight = jnp.sqrt(gaspari_cohn(self.neighbours.distance, self.radius)).astype(rows.dtype)
+
+        def analyse(
+            a: Float[Array, "b N"], near: Int[Array, "b k"], weight: Float[Array, "b k"]
+        ) -> Float[Array, "b N"]:
+            local = rows[near] * weight[..., None]
+            S, d = local[..., :-1], local[..., -1]
+            root, inverse = root_and_inverse(jnp.swapaxes(S, 1, 2), a)
+            # The mean moves by a^T (I + S S^T)^-1 S d, the same for all members.
+            shift = jnp.einsum("bn,bkn,bk->b", inverse, S, d)
+            return root * jnp.sqrt(max(count - 1, 1)).astype(a.dtype) + shift[:, None]
+
+        chunk = min(size, max(1, CHUNK // (count * reach[1])))
+        chunks = -(-size // chunk)
+        padding = chunks * chunk - size
+        if chunks == 1:
+            moved = analyse(A.T, self.neighbours.indices, weight)
+        else:
+            parts = [
+                jnp.pad(x, ((0, padding), (0, 0))).reshape(chunks, chunk, -1)
+                for x in (A.T, self.neighbours.indices, weight)
+            ]
+            moved = jax.lax.map(lambda part: analyse(*part), tuple(parts)).reshape(-1, count)[:size]
+        return mean + moved.T

@@ -1,0 +1,113 @@
+"""How an ensemble is carried to the next window by whatever model there is.
+
+A deterministic model is a plain function of one state, and `forecast` maps it over the members. What needs to see
+the whole ensemble or a random key is an `AbstractEnsembleModel`: model error, and code outside JAX.
+"""
+
+import abc
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation.errors import AbstractError, as_error
+from bieqno.assimilation.noise import white_noise
+
+
+class AbstractEnsembleModel(eqx.Module):
+    """A model that carries a whole ensemble at once, or at random."""
+
+    @abc.abstractmethod
+    def forecast(self, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """The ensemble one window later."""
+
+
+Model: TypeAlias = Callable[[Float[Array, "n"]], Float[Array, "n"]] | AbstractEnsembleModel
+
+
+def forecast(model: Model, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+    """Carry every member to the next window.
+
+    Args:
+        model: a function from one state to the next window's state, or an `AbstractEnsembleModel`.
+        ensemble: one row a member.
+        key: for models with an error.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> forecast(lambda z: 2 * z, jnp.ones((2, 3)), key=jax.random.key(0)).tolist()
+        [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
+    """
+    carried = (
+        model.forecast(ensemble, key=key) if isinstance(model, AbstractEnsembleModel) else jax.vmap(model)(ensemble)
+    )
+    if carried.shape != ensemble.shape:
+        raise ValueError(
+            f"a model keeps the shape of the ensemble; it was given {ensemble.shape} and returned {carried.shape}"
+        )
+    return carried.astype(ensemble.dtype)
+
+
+class HostModel(AbstractEnsembleModel):
+    """A model outside JAX: a NumPy function of a whole ensemble, called from within the compiled loop.
+
+    Args:
+        function: takes and returns an array ``(N, n)``; it is called once a window, on the host.
+
+    Example:
+        >>> import jax, jax.numpy as jnp, numpy as np
+        >>> model = HostModel(lambda ensemble: np.sort(ensemble, axis=1))
+        >>> forecast(model, jnp.array([[3.0, 1.0]]), key=jax.random.key(0)).tolist()
+        [[1.0, 3.0]]
+    """
+
+    function: Callable[[np.ndarray], np.ndarray]
+
+    def forecast(self, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """The ensemble one window later."""
+        dtype, shape = ensemble.dtype, ensemble.shape
+
+        def call(values: Any) -> np.ndarray:
+            # A copy, since the caller may write into what it is given.
+            result = np.asarray(self.function(np.array(values)), dtype)
+            if result.shape != shape:
+                raise ValueError(
+                    f"a model keeps the shape of the ensemble; it was given {shape} and returned {result.shape}"
+                )
+            return result
+
+        spec = jax.ShapeDtypeStruct(shape, dtype)
+        return jax.pure_callback(call, spec, ensemble, vmap_method="sequential")
+
+
+class NoisyModel(AbstractEnsembleModel):
+    """Adds Gaussian model error w to another model: ``z(k) = M(z(k-1)) + w(k)``.
+
+    Args:
+        model: what is disturbed.
+        error: standard deviation of w, one number or one a variable, or its covariance matrix.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> walk = NoisyModel(lambda z: z, 0.1)
+        >>> round(float(walk.forecast(jnp.zeros((1000, 1)), key=jax.random.key(0)).std()), 2)
+        0.1
+    """
+
+    model: Model
+    error: AbstractError
+
+    def __init__(self, model: Model, error: float | np.ndarray | Float[Array, "..."] | AbstractError) -> None:
+        self.model = model
+        self.error = error if isinstance(error, AbstractError) else as_error(error, floor=0.0)
+
+    def forecast(self, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """The ensemble one window later, with an error of its own for each member."""
+        inner_key, noise_key = jax.random.split(key)
+        carried = forecast(self.model, ensemble, key=inner_key)
+        noise = white_noise(carried.shape, carried.dtype, key=noise_key)
+        return carried + self.error.colour(noise, jnp.zeros(carried.shape[1], carried.dtype))

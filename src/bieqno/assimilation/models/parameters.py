@@ -1,0 +1,72 @@
+"""Estimating parameters along with the state, by appending them to it."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+if TYPE_CHECKING:
+    from bieqno.assimilation.observation import Observation
+
+
+class ParametrizedModel(eqx.Module):
+    """A model of the appended state: parameters persist, the rest moves with them."""
+
+    build: Callable[[Float[Array, "p"]], Callable[[Float[Array, "n"]], Float[Array, "n"]]]
+    count: int = eqx.field(static=True)
+
+    def __call__(self, appended: Float[Array, "np"]) -> Float[Array, "np"]:
+        """The appended state one window later."""
+        state, parameters = appended[: -self.count], appended[-self.count :]
+        return jnp.concatenate([self.build(parameters)(state), parameters])
+
+
+class StateOperator(eqx.Module):
+    """Observes the state part of an appended state."""
+
+    operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]
+    count: int = eqx.field(static=True)
+
+    def __call__(self, appended: Float[Array, "np"]) -> Float[Array, "m"]:
+        """What is observed of the state, whatever the parameters."""
+        return self.operator(appended[: -self.count])
+
+
+def append_parameters(
+    build: Callable[[Float[Array, "p"]], Callable[[Float[Array, "n"]], Float[Array, "n"]]],
+    observation: "Observation",
+    ensemble: Float[Array, "N n"],
+    parameters: Float[Array, "_ p"],
+) -> tuple[ParametrizedModel, "Observation", Float[Array, "N n+p"]]:
+    """Append unknown parameters to the state, ready for `cycle`.
+
+    Args:
+        build: from a parameter vector to a model (a function of one state).
+        observation: how the state is observed.
+        ensemble: initial states, one row a member.
+        parameters: initial parameters, one row a member; their spread says how unsure they are.
+
+    Returns:
+        Model, observation and ensemble of the appended state, parameters last.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from bieqno.assimilation import Lorenz96, Observation
+        >>> model, observation, ensemble = append_parameters(
+        ...     lambda theta: Lorenz96(8, theta[0]),
+        ...     Observation(range(8), 1.0),
+        ...     jnp.zeros((5, 8)),
+        ...     jnp.full((5, 1), 8.0),
+        ... )
+        >>> ensemble.shape, model(ensemble[0]).shape
+        ((5, 9), (9,))
+    """
+    if parameters.ndim != 2 or parameters.shape[0] != ensemble.shape[0] or not parameters.shape[1]:
+        raise ValueError(
+            f"expected one row of parameters for each of the {ensemble.shape[0]} members, got shape {parameters.shape}"
+        )
+    count = parameters.shape[1]
+    observed = eqx.tree_at(lambda o: o.operator, observation, StateOperator(observation.operator, count))
+    return ParametrizedModel(build, count), observed, jnp.concatenate([ensemble, parameters], 1)

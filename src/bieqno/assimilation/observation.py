@@ -1,0 +1,172 @@
+"""What is observed of a state and with which error; and what a filter is handed in one window."""
+
+from collections.abc import Callable, Sequence
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bieqno.assimilation.errors import AbstractError, as_error
+from bieqno.assimilation.noise import white_noise
+
+
+class Components(eqx.Module):
+    """Observes chosen components of a state directly."""
+
+    indices: tuple[int, ...] = eqx.field(static=True)
+
+    def __call__(self, state: Float[Array, "n"]) -> Float[Array, "m"]:
+        """Pick the components."""
+        # An index out of range would silently be clipped by JAX.
+        if not all(0 <= index < state.shape[0] for index in self.indices):
+            raise ValueError(
+                f"cannot observe components {min(self.indices)} to {max(self.indices)} "
+                f"of a state of {state.shape[0]} variables, which count from 0"
+            )
+        return state[np.array(self.indices, int)]
+
+
+class LinearOperator(eqx.Module):
+    """Observes linear combinations of components."""
+
+    matrix: Float[Array, "m n"]
+
+    def __call__(self, state: Float[Array, "n"]) -> Float[Array, "m"]:
+        """Multiply by the matrix H."""
+        if state.shape != self.matrix.shape[1:]:
+            raise ValueError(
+                f"the observation matrix {self.matrix.shape} expects a state of "
+                f"{self.matrix.shape[1]} variables, got {state.shape}"
+            )
+        return self.matrix @ state
+
+
+class Observed(eqx.Module):
+    """What a filter is handed in one window.
+
+    Args:
+        value: observed values d; zero where missing.
+        mask: which of them there are.
+        reference: the values at which the error law is evaluated.
+        error: the error law, R.
+        operator: the observation operator H, of one state.
+        start: the ensemble at the start of the window, from which the prior was forecast: for filters that
+            run the model themselves. None outside of `cycle`, if nobody gives it.
+    """
+
+    value: Float[Array, "m"]
+    mask: Bool[Array, "m"]
+    reference: Float[Array, "m"]
+    error: AbstractError
+    operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]
+    start: Float[Array, "N n"] | None = None
+
+    @property
+    def std(self) -> Float[Array, "m"]:
+        """Standard deviation of the error of each value."""
+        return self.error.std(self.reference)
+
+    def predict(self, ensemble: Float[Array, "N n"]) -> Float[Array, "N m"]:
+        """Predicted observations H(z), one row a member."""
+        predicted = jax.vmap(self.operator)(ensemble)
+        if predicted.shape[1:] != self.value.shape:
+            raise ValueError(
+                f"the operator predicts {predicted.shape[1:]} values from a state of "
+                f"{ensemble.shape[1]} variables, but {self.value.shape} were observed"
+            )
+        return predicted
+
+    def whiten(self, rows: Float[Array, "k m"]) -> Float[Array, "k m"]:
+        """Rows of observation space in units of the error, R^(-1/2) x; zero where values are missing."""
+        return self.error.whiten(rows, self.reference, self.mask)
+
+    def perturb(self, count: int, *, key: PRNGKeyArray) -> Float[Array, "count m"]:
+        """Perturbed observations d_i.
+
+        They are a function of the key a filter is called with, and of nothing else: whatever the filter,
+        the same window and key see the same ones, and a record can keep those that were used.
+        """
+        noise = white_noise((count, self.value.shape[0]), self.value.dtype, key=key)
+        return self.value + self.error.colour(noise, self.reference)
+
+
+class Observation(eqx.Module):
+    """What is observed, and with which error.
+
+    Args:
+        what: numbers of the observed components, a matrix ``(m, n)``, or any function of one state.
+        error: standard deviation of the errors, one a component, their covariance matrix ``(m, m)``, or a law:
+            a function from observed values to standard deviations (the absolute value counts).
+        floor: least standard deviation, which keeps R regular.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> observation = Observation([0, 2], lambda d: 0.1 * d + 0.05)
+        >>> observed = observation.window(jnp.array([9.5, jnp.nan]))
+        >>> observed.mask.tolist(), observed.value.tolist()
+        ([True, False], [9.5, 0.0])
+        >>> observed.whiten(jnp.ones((1, 2))).tolist()
+        [[1.0, 0.0]]
+    """
+
+    operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]
+    error: AbstractError
+
+    def __init__(
+        self,
+        what: Sequence[int] | np.ndarray | Array | Callable[[Float[Array, "n"]], Float[Array, "m"]],
+        error: float | np.ndarray | Float[Array, "..."] | Callable[[Float[Array, "m"]], Float[Array, "m"]],
+        *,
+        floor: float = 1e-3,
+    ) -> None:
+        if callable(what):
+            self.operator = what
+        else:
+            # Numbers of components are static, so they stay with NumPy even where all else is traced.
+            array = what if isinstance(what, jax.Array) else np.asarray(what)
+            if array.ndim == 2:
+                self.operator = LinearOperator(jnp.asarray(array, float))
+            elif array.ndim == 1 and (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
+                self.operator = Components(tuple(int(index) for index in np.asarray(array)))
+            else:
+                raise ValueError(
+                    "what is observed is a list of component numbers, a matrix (m, n) or a function; "
+                    f"got an array of shape {array.shape} and type {array.dtype}"
+                )
+        self.error = as_error(error, floor=floor)
+
+    def size(self, state_size: int) -> int:
+        """Number m of values observed of a state of n variables; a ValueError if operator or error disagree."""
+        state = jax.ShapeDtypeStruct((state_size,), jnp.zeros(()).dtype)
+        value = jax.eval_shape(self.operator, state)
+        try:
+            jax.eval_shape(lambda v: self.error.colour(v[None], v), value)
+        except (TypeError, ValueError) as mismatch:
+            raise ValueError(
+                f"{value.shape} values are observed, which the error law does not fit: {mismatch}"
+            ) from mismatch
+        return value.shape[0]
+
+    def window(
+        self,
+        value: Float[Array, "m"],
+        *,
+        mask: Bool[Array, "m"] | None = None,
+        reference: Float[Array, "m"] | None = None,
+        start: Float[Array, "N n"] | None = None,
+    ) -> Observed:
+        """The observations of one window, as a filter wants them.
+
+        Args:
+            value: observed values; NaN where there is none.
+            mask: which of them to use; None for all that are finite.
+            reference: values to evaluate the error law at, such as the truth's; None for the observed ones.
+            start: the ensemble at the start of the window.
+        """
+        present = jnp.isfinite(value)
+        mask = present if mask is None else mask & present
+        value = jnp.where(mask, value, 0)
+        reference = value if reference is None else jnp.where(mask, reference, 0)
+        return Observed(value, mask, reference, self.error, self.operator, start)

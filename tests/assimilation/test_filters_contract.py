@@ -1,0 +1,137 @@
+"""One contract for every filter, wrapped and unwrapped."""
+
+import catalogue
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from catalogue import analyse
+
+from bieqno.assimilation import (
+    LETKF,
+    EnKF,
+    Inflated,
+    IterativeEnKF,
+    Neighbours,
+    Observation,
+    ParticleFilter,
+    Relaxed,
+    SerialEnSRF,
+    ThreeDVar,
+    forecast,
+)
+
+KEY = jax.random.key(1)
+
+NAMES = list(catalogue.filters(1))
+# Those whose answer is the prior itself when nothing is observed; the others draw anew by design.
+CONSERVATIVE = [name for name in NAMES if name not in ("particle filter", "climatology")]
+
+
+def window(members, observed=4, missing=(), error=0.5, seed=0):
+    start_key, value_key = jax.random.split(jax.random.key(seed))
+    start = jax.random.normal(start_key, (members, catalogue.SIZE))
+    prior = forecast(catalogue.model(), start, key=start_key)
+    value = jax.random.normal(value_key, (observed,)).at[jnp.array(missing, int)].set(jnp.nan)
+    return prior, Observation(list(range(observed)), error).window(value, start=start)
+
+
+@pytest.mark.parametrize("wrapper", catalogue.WRAPPERS)
+@pytest.mark.parametrize("name", NAMES)
+def test_keeps_shape_finite_and_same_key_same_bits(name, wrapper):
+    filter = catalogue.WRAPPERS[wrapper](catalogue.filters(4)[name])
+    prior, observed = window(5, missing=(2,))
+    posterior = analyse(filter, prior, observed, KEY)
+    assert posterior.shape == prior.shape
+    assert posterior.dtype == prior.dtype
+    assert jnp.all(jnp.isfinite(posterior))
+    assert jnp.array_equal(posterior, analyse(filter, prior, observed, KEY))
+
+
+@pytest.mark.parametrize("members", [1, 2, 12])
+@pytest.mark.parametrize("name", NAMES)
+def test_one_two_and_more_members_than_variables(name, members):
+    prior, observed = window(members)
+    posterior = analyse(catalogue.filters(4)[name], prior, observed, KEY)
+    assert jnp.all(jnp.isfinite(posterior))
+    if members == 1 and name not in ("3D-Var", "climatology"):
+        # One member has no covariance: every ensemble filter leaves it where it is, up to rounding.
+        assert jnp.allclose(posterior, prior, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CONSERVATIVE)
+def test_all_values_missing_changes_nothing(name):
+    prior, observed = window(5, missing=range(4))
+    # Rounding of sums of a few numbers of size one.
+    assert jnp.allclose(analyse(catalogue.filters(4)[name], prior, observed, KEY), prior, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", CONSERVATIVE)
+def test_a_network_without_stations_changes_nothing(name):
+    prior, observed = window(5, observed=0)
+    assert jnp.allclose(analyse(catalogue.filters(0)[name], prior, observed, KEY), prior, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_singular_error_covariance(name):
+    for error in (0.0, jnp.ones((4, 4))):
+        prior, observed = window(5, error=error)
+        assert jnp.all(jnp.isfinite(analyse(catalogue.filters(4)[name], prior, observed, KEY)))
+
+
+@pytest.mark.parametrize("name", ["EnKF", "EnKF, sampled covariance", "ETKF", "serial", "LETKF", "3D-Var", "iterative"])
+def test_a_missing_value_is_one_that_was_never_observed(name):
+    prior, gap = window(5, observed=4, missing=(3,))
+    short = Observation([0, 1, 2], 0.5).window(gap.value[:3], start=gap.start)
+    with_gap, without = catalogue.filters(4)[name], catalogue.filters(3)[name]
+    if name.startswith("EnKF"):
+        noise = jax.random.normal(KEY, (5, 4))
+        first = with_gap.update(prior, gap, gap.value + noise)
+        second = without.update(prior, short, short.value + noise[:, :3])
+    else:
+        first, second = analyse(with_gap, prior, gap, KEY), analyse(without, prior, short, KEY)
+    assert jnp.allclose(first, second, atol=2e-5)  # rounding
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "climatology"])
+def test_member_permutation_commutes(name):
+    """With the perturbations permuted alike; inflation and relaxation on top commute by themselves."""
+    order = jnp.array([3, 0, 4, 1, 2])
+    prior, observed = window(5)
+    moved = Observation(range(4), 0.5).window(observed.value, start=observed.start[order])
+    filter = Relaxed(Inflated(Dealt(catalogue.filters(4)[name], jnp.arange(5)), 1.1), 0.5)
+    dealt = Relaxed(Inflated(Dealt(catalogue.filters(4)[name], order), 1.1), 0.5)
+    straight = analyse(filter, prior, observed, KEY)
+    permuted = analyse(dealt, prior[order], moved, KEY)
+    assert jnp.allclose(permuted, straight[order], atol=2e-5)  # rounding of sums in another order
+
+
+class Dealt(eqx.Module):
+    """A filter whose random perturbations are dealt out to the members in a given order."""
+
+    filter: object
+    order: object
+
+    def __call__(self, ensemble, observed, *, key):
+        if isinstance(self.filter, EnKF):
+            return self.filter.update(ensemble, observed, observed.perturb(5, key=key)[self.order])
+        if isinstance(self.filter, ParticleFilter):
+            # With fewer members than variables the shake is a combination of members: both axes are theirs.
+            noise = jax.random.normal(key, (5, 5))[self.order][:, self.order]
+            return self.filter.update(ensemble, observed, jnp.array(0.3), noise)
+        return self.filter(ensemble, observed, key=key)
+
+
+def test_filters_refuse_what_does_not_fit():
+    prior, observed = window(5)
+    key = jax.random.key(0)
+    with pytest.raises(ValueError, match=r"neighbours are known for 3 variables, the state has 6"):
+        LETKF(Neighbours.within(1.0, catalogue.RING[:3], catalogue.RING[:4]), 1.0)(prior, observed, key=key)
+    with pytest.raises(ValueError, match=r"need tapers \(4, 6\) and \(4, 4\), got \(4, 5\)"):
+        SerialEnSRF(jnp.ones((4, 5)), jnp.ones((4, 4)))(prior, observed, key=key)
+    with pytest.raises(ValueError, match=r"background covariance is \(2, 2\), the state has 6"):
+        ThreeDVar(jnp.eye(2))(prior, observed, key=key)
+    with pytest.raises(ValueError, match="ensemble at the start of the window"):
+        IterativeEnKF(catalogue.model())(prior, Observation(range(4), 0.5).window(observed.value), key=key)
+    with pytest.raises(ValueError, match="component"):
+        Observation([7], 1.0).window(jnp.zeros(1)).predict(prior)

@@ -1,0 +1,270 @@
+"""Filters against closed forms, in 64 bits."""
+
+import catalogue
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bieqno.assimilation import (
+    ETKF,
+    LETKF,
+    EnKF,
+    Inflated,
+    IterativeEnKF,
+    LinearModel,
+    Neighbours,
+    NoisyModel,
+    Observation,
+    ParticleFilter,
+    Relaxed,
+    Rotated,
+    SerialEnSRF,
+    ThreeDVar,
+    cycle,
+    distances,
+    gaspari_cohn,
+    random_rotation,
+    simulate,
+)
+from bieqno.assimilation.krylov import root_and_inverse
+from bieqno.assimilation.linalg import solve_shifted
+
+rotation = jax.jit(lambda count, key: random_rotation(count, jnp.float64, key=key), static_argnums=0)
+solve, roots = jax.jit(solve_shifted), jax.jit(root_and_inverse)
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    with jax.enable_x64(True):
+        yield
+
+
+def problem(members, size=6, observed=4, seed=0, correlated=True):
+    """A prior ensemble, observations with correlated errors, and the pieces of the closed form."""
+    keys = jax.random.split(jax.random.key(seed), 5)
+    prior = jax.random.normal(keys[0], (members, size)) @ jax.random.normal(keys[1], (size, size))
+    H = jax.random.normal(keys[2], (observed, size))
+    root = jax.random.normal(keys[3], (observed, observed))
+    R = root @ root.T + 0.1 * jnp.eye(observed) if correlated else 0.5 * jnp.eye(observed)
+    value = jax.random.normal(keys[4], (observed,))
+    seen = Observation(H, R if correlated else jnp.full(observed, 0.5**0.5)).window(value)
+    return prior, H, R, seen
+
+
+def kalman(mean, P, H, R, value):
+    K = P @ H.T @ jnp.linalg.inv(H @ P @ H.T + R)
+    return mean + K @ (value - H @ mean), P - K @ H @ P
+
+
+def moments(ensemble):
+    return jnp.mean(ensemble, axis=0), jnp.cov(ensemble.T)
+
+
+SQUARE_ROOT = {
+    "ETKF": ETKF,
+    "serial": SerialEnSRF,
+    "LETKF": lambda: LETKF(
+        Neighbours.within(jnp.inf, jnp.zeros((6, 1)), jnp.zeros((4, 1))),
+        jnp.inf,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SQUARE_ROOT)
+@pytest.mark.parametrize("members", [2, 30])
+@pytest.mark.parametrize("correlated", [False, True])
+def test_square_root_filters_equal_kalman_with_the_ensembles_covariance(name, members, correlated):
+    prior, H, R, seen = problem(members, correlated=correlated)
+    posterior = catalogue.analyse(SQUARE_ROOT[name](), prior, seen, jax.random.key(0))
+    mean, P = kalman(*moments(prior), H, R, seen.value)
+    got_mean, got_P = moments(posterior)
+    # LETKF takes its root by quadrature, accurate to 5e-8; the others to rounding.
+    tolerance = 1e-6 if name == "LETKF" else 1e-9
+    assert jnp.allclose(got_mean, mean, atol=tolerance)
+    assert jnp.allclose(got_P, P, atol=10 * tolerance)
+
+
+# Sizes come from a short list, since each pair compiles anew; values are free.
+@settings(deadline=None, max_examples=8)
+@given(members=st.sampled_from([3, 9]), observed=st.sampled_from([2, 5]), seed=st.integers(0, 1000))
+def test_letkf_with_infinite_radius_equals_etkf_member_by_member(members, observed, seed):
+    with jax.enable_x64(True):
+        prior, _, _, seen = problem(members, observed=observed, seed=seed, correlated=False)
+        near = Neighbours.within(jnp.inf, jnp.zeros((6, 1)), jnp.zeros((observed, 1)))
+        key = jax.random.key(0)
+        # Quadrature error of the root, 5e-8, times anomalies of size up to ten.
+        local, whole = (catalogue.analyse(f, prior, seen, key) for f in (LETKF(near, jnp.inf), ETKF()))
+        assert jnp.allclose(local, whole, atol=5e-6)
+
+
+def test_enkf_gain_in_either_space_is_the_textbooks():
+    for members in (3, 30):  # fewer and more than the observations
+        prior, H, R, seen = problem(members)
+        noise = seen.perturb(members, key=jax.random.key(1))
+        P = jnp.cov(prior.T)
+        K = P @ H.T @ jnp.linalg.inv(H @ P @ H.T + R)
+        expected = prior + (noise - prior @ H.T) @ K.T
+        assert jnp.allclose(EnKF(centred=False).update(prior, seen, noise), expected, atol=1e-9)
+
+
+def test_sampled_enkf_is_the_papers_formula():
+    prior, H, _, seen = problem(30)
+    noise = seen.perturb(30, key=jax.random.key(1))
+    P, C_dd = jnp.cov(prior.T), jnp.cov(noise.T)
+    K = P @ H.T @ jnp.linalg.inv(H @ P @ H.T + C_dd)
+    expected = prior + (noise - prior @ H.T) @ K.T
+    assert jnp.allclose(EnKF(sampled=True, centred=False).update(prior, seen, noise), expected, atol=1e-8)
+
+
+def test_3dvar_is_optimal_interpolation_and_solves_a_nonlinear_problem():
+    prior, H, R, seen = problem(1)
+    B = jnp.cov(jax.random.normal(jax.random.key(5), (6, 50)))
+    mean, _ = kalman(prior[0], 0.5 * B, H, R, seen.value)
+    assert jnp.allclose(ThreeDVar(B, 0.5)(prior, seen, key=jax.random.key(0))[0], mean, atol=1e-9)
+    # Observing the square of a number: the minimum of a quartic, where its derivative vanishes.
+    squared = Observation(lambda z: z**2, 0.1).window(jnp.array([4.0]))
+    found = ThreeDVar(jnp.eye(1), iterations=20)(jnp.ones((1, 1)), squared, key=jax.random.key(0))[0, 0]
+    slope = (found - 1.0) + (found**2 - 4) * 2 * found / 0.01
+    assert abs(float(slope)) < 1e-6
+
+
+LINEAR = {
+    "EnKF": EnKF,
+    "EnKF, sampled": lambda: EnKF(sampled=True),
+    "ETKF": ETKF,
+    "serial": SerialEnSRF,
+    "LETKF": lambda: LETKF(Neighbours.within(jnp.inf, catalogue.RING, catalogue.RING[:3]), jnp.inf),
+    "iterative": lambda: IterativeEnKF(catalogue.model()),
+    "particle filter": lambda: ParticleFilter(0.1),
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_every_filter_tends_to_the_kalman_filter(name):
+    """Cycled over a linear model: the distance to the exact posterior mean falls like 1/sqrt(N)."""
+    model, observation = catalogue.model(), Observation(range(3), 0.7)
+    windows, size = 4, catalogue.SIZE
+    twin = simulate(model, observation, windows, state=jnp.ones(size), key=jax.random.key(0))
+    mean, P = jnp.zeros(size), jnp.eye(size)
+    H, R = jnp.eye(3, size), 0.49 * jnp.eye(3)
+    exact = []
+    for value in twin.observations.value:
+        mean, P = kalman(model.matrix @ mean, model.matrix @ P @ model.matrix.T, H, R, value)
+        exact.append(mean)
+    errors = []
+    sizes = (200, 3200)
+    for members in sizes:
+
+        def one(key, members=members):
+            ensemble = jax.random.normal(key, (members, size))
+            run = cycle(LINEAR[name](), model, observation, ensemble, twin.observations, key=key)
+            gap = run.kept["mean"] - jnp.array(exact)
+            return jnp.mean(gap**2), jnp.mean((run.kept["spread"][-1] ** 2 - jnp.diagonal(P)) ** 2)
+
+        # Iterative and deterministic filters inherit the sampling error of the first ensemble alone.
+        keys = jax.random.split(jax.random.key(1), 3)
+        errors.append([float(jnp.sqrt(jnp.mean(x))) for x in jax.vmap(one)(keys)])
+    # Standard errors of a mean of unit variables are 1/sqrt(N); the factor leaves room for four windows of
+    # resampling and for the few repetitions. The particle filter's weights thin it out by about ten.
+    room = 12 if name == "particle filter" else 3
+    for members, (mean_error, variance_error) in zip(sizes, errors, strict=True):
+        assert mean_error < room / np.sqrt(members)
+        assert variance_error < room * 1.5 / np.sqrt(members)
+    assert errors[1][0] < 0.6 * errors[0][0]  # 1/4 in the limit of many repetitions
+
+
+def test_kalman_limit_with_model_error():
+    """One window of a noisy linear model: variance grows by that of the error, then shrinks by the Kalman filter."""
+    model = NoisyModel(LinearModel(jnp.array([[0.9]])), 0.5)
+    observation = Observation([0], 1.0)
+    twin = simulate(model, observation, 1, state=jnp.zeros(1), key=jax.random.key(0))
+    ensemble = jax.random.normal(jax.random.key(1), (20000, 1))
+    run = cycle(ETKF(), model, observation, ensemble, twin.observations, key=jax.random.key(2))
+    prior = 0.81 + 0.25
+    # Variances of 20,000 draws are accurate to 1 %; three times that.
+    assert np.isclose(float(run.kept["prior_spread"][0, 0]) ** 2, prior, rtol=0.03)
+    assert np.isclose(float(run.kept["spread"][0, 0]) ** 2, prior / (1 + prior), rtol=0.03)
+
+
+def test_localized_serial_filter_leaves_the_far_side_alone():
+    prior = jax.random.normal(jax.random.key(0), (5, 6))
+    far = distances(catalogue.RING[:1], catalogue.RING)
+    taper = gaspari_cohn(far, 3.0)
+    seen = Observation([0], 0.1).window(jnp.array([2.0]))
+    moved = SerialEnSRF(taper, taper[:, :1])(prior, seen, key=jax.random.key(1)) - prior
+    assert jnp.all(jnp.abs(moved[:, 3:]) < 1e-12)
+    assert jnp.all(jnp.abs(moved[:, 0]) > 1e-3)
+
+
+@settings(deadline=None, max_examples=10)
+@given(count=st.sampled_from([1, 2, 9]), seed=st.integers(0, 1000))
+def test_rotations_are_orthogonal_and_keep_the_mean(count, seed):
+    with jax.enable_x64(True):
+        Q = rotation(count, jax.random.key(seed))
+        assert jnp.allclose(Q @ Q.T, jnp.eye(count), atol=1e-10)
+        assert jnp.allclose(Q @ jnp.ones(count), 1, atol=1e-10)
+
+
+def test_wrappers_at_their_neutral_setting_are_the_identity():
+    prior, _, _, seen = problem(7)
+    key = jax.random.key(2)
+    plain = EnKF()(prior, seen, key=key)
+    assert jnp.array_equal(Inflated(EnKF(), 1.0)(prior, seen, key=key), plain)
+    assert jnp.array_equal(Relaxed(EnKF(), 0.0)(prior, seen, key=key), plain)
+
+
+def test_wrappers_do_what_they_say():
+    prior, _, _, seen = problem(7)
+    key = jax.random.key(2)
+    mean, P = moments(ETKF()(prior, seen, key=key))
+    inflated_mean, inflated = moments(Inflated(ETKF(), 1.3)(prior, seen, key=key))
+    rotated_mean, rotated = moments(Rotated(ETKF())(prior, seen, key=key))
+    relaxed_mean, relaxed = moments(Relaxed(ETKF(), 1.0)(prior, seen, key=key))
+    for other in (inflated_mean, rotated_mean, relaxed_mean):
+        assert jnp.allclose(other, mean, atol=1e-9)
+    assert jnp.allclose(inflated, 1.69 * P, atol=1e-9)
+    assert jnp.allclose(rotated, P, atol=1e-9)
+    assert jnp.allclose(jnp.diagonal(relaxed), jnp.var(prior, axis=0, ddof=1), atol=1e-9)
+
+
+def test_iterative_filter_equals_etkf_for_a_linear_model():
+    model = catalogue.model()
+    start = jax.random.normal(jax.random.key(0), (8, catalogue.SIZE))
+    prior = jax.vmap(model)(start)
+    seen = Observation(range(4), 0.5).window(jnp.arange(4.0), start=start)
+    key = jax.random.key(1)
+    assert jnp.allclose(IterativeEnKF(model)(prior, seen, key=key), ETKF()(prior, seen, key=key), atol=1e-8)
+
+
+def test_particle_filter_resamples_in_proportion():
+    prior = jnp.array([[0.0], [1.0], [2.0], [3.0]])
+    # Likelihoods 1 : exp(-1/2) : ... ; errors so small that the nearest member takes all.
+    seen = Observation([0], 0.01).window(jnp.array([2.0]))
+    posterior = ParticleFilter(0.0)(prior, seen, key=jax.random.key(0))
+    assert jnp.array_equal(posterior, jnp.full((4, 1), 2.0))
+    flat = Observation([0], 1.0).window(jnp.array([jnp.nan]))
+    assert jnp.array_equal(ParticleFilter(0.0)(prior, flat, key=jax.random.key(0)), prior)
+
+
+@settings(deadline=None, max_examples=12)
+@given(
+    count=st.sampled_from([1, 4, 11]),
+    size=st.sampled_from([1, 7]),
+    scale=st.sampled_from([0.0, 0.1, 1.0, 30.0]),
+    seed=st.integers(0, 1000),
+)
+def test_solvers_agree_with_dense_algebra(count, size, scale, seed):
+    with jax.enable_x64(True):
+        first, second, third = jax.random.split(jax.random.key(seed), 3)
+        S = scale * jax.random.normal(first, (count, size))
+        a = jax.random.normal(second, (count,))
+        b = jax.random.normal(third, (size, 2))
+        assert jnp.allclose(solve(S, b), jnp.linalg.solve(jnp.eye(size) + S.T @ S, b), atol=1e-8)
+        values, vectors = jnp.linalg.eigh(jnp.eye(count) + S @ S.T)
+        root, inverse = roots(S[None], a[None])
+        # The quadrature of the root is accurate to 5e-8 for eigenvalues up to 1e6.
+        assert jnp.allclose(root[0], (vectors / jnp.sqrt(values)) @ (vectors.T @ a), atol=1e-6)
+        assert jnp.allclose(inverse[0], (vectors / values) @ (vectors.T @ a), atol=1e-8)

@@ -1,0 +1,171 @@
+"""The filtering loop, its records, divergence, tuning and datasets."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bieqno.assimilation import (
+    ETKF,
+    EnKF,
+    Inflated,
+    Lorenz63,
+    Observation,
+    Observations,
+    cycle,
+    keep_ensembles,
+    keep_mean,
+    keep_triples,
+    load_dataset,
+    make_trials,
+    save_dataset,
+    simulate,
+    to_dataset,
+    tune,
+)
+from bieqno.report import plot_rank_histogram, plot_run, plot_spread_error
+
+KEY = jax.random.key(0)
+MODEL = Lorenz63(window=0.1)
+OBSERVATION = Observation([0, 2], 1.0)
+STATE = jnp.array([-8.5, -7.0, 27.0])
+
+
+@pytest.fixture(scope="module")
+def twin():
+    return simulate(MODEL, OBSERVATION, 30, state=STATE, key=KEY)
+
+
+@pytest.fixture(scope="module")
+def ensemble():
+    return STATE + jax.random.normal(jax.random.key(1), (10, 3))
+
+
+def test_a_vmapped_sweep_equals_single_runs(twin, ensemble):
+    keys = jax.random.split(KEY, 3)
+
+    def one(key):
+        return cycle(EnKF(), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_mean, key=key).kept
+
+    # Rounding grows along a chaotic run, by less than a thousand over three time units.
+    assert jnp.allclose(jax.vmap(one)(keys)[1], one(keys[1]), atol=1e-2)
+
+
+def test_a_run_can_be_continued(twin, ensemble):
+    whole = cycle(ETKF(), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_mean, key=KEY)
+    cut = lambda part: jax.tree.map(lambda x: x[part], twin.observations)  # noqa: E731
+    first = cycle(ETKF(), MODEL, OBSERVATION, ensemble, cut(slice(15)), record=keep_mean, key=KEY)
+    second = cycle(ETKF(), MODEL, OBSERVATION, first.ensemble, cut(slice(15, 30)), record=keep_mean, key=KEY)
+    assert jnp.allclose(jnp.concatenate([first.kept, second.kept]), whole.kept, atol=1e-2)
+
+
+def test_triples_hold_what_the_filter_saw(twin, ensemble):
+    run = cycle(EnKF(centred=False), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_triples, key=KEY).kept
+    window = OBSERVATION.window(twin.observations.value[3])
+    again = EnKF(centred=False).update(run["prior"][3], window, run["perturbed"][3])
+    assert jnp.allclose(again, run["posterior"][3], atol=1e-4)
+    assert jnp.array_equal(run["predicted"][3], run["prior"][3][:, jnp.array([0, 2])])
+    # The same key shows another filter the same perturbed observations: comparisons are paired.
+    other = cycle(ETKF(), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_triples, key=KEY).kept
+    assert jnp.array_equal(other["perturbed"], run["perturbed"])
+
+
+def test_gaps_in_time_let_the_ensemble_run_free(twin, ensemble):
+    mask = jnp.zeros((30, 2), bool)
+    blind = Observations(twin.observations.value, mask, twin.observations.reference)
+    run = cycle(ETKF(), MODEL, OBSERVATION, ensemble, blind, record=keep_ensembles, key=KEY).kept
+    assert jnp.allclose(run["prior"], run["posterior"], atol=1e-4)
+
+
+def test_divergence_is_data(twin, ensemble):
+    """Four runs, of which a filter throws two out: one to infinity, one merely far away."""
+
+    def filter(kind):
+        def analyse(members, observed, *, key):
+            hit = observed.start[0, 0] != ensemble[0, 0]  # not in the first window
+            away = jnp.where(kind == 1, jnp.nan, jnp.where(kind == 2, 5e3, members))
+            return jnp.where(hit, away, members)
+
+        return analyse
+
+    def one(kind):
+        return cycle(filter(kind), MODEL, OBSERVATION, ensemble, twin.observations, limit=1e3, key=KEY)
+
+    runs = jax.vmap(one)(jnp.arange(4))
+    assert runs.diverged.tolist() == [-1, 1, 1, -1]
+    assert all(bool(jnp.all(jnp.isfinite(leaf))) for leaf in jax.tree.leaves(runs.kept))
+    assert jnp.array_equal(runs.kept["mean"][0], runs.kept["mean"][3])
+    data = to_dataset(jax.tree.map(lambda x: x[1], runs), twin, window=MODEL.window)
+    assert data.attrs["diverged"] == 1
+    assert data["sound"].values.tolist() == [1] + [0] * 29
+    assert np.isnan(data["mean"].values[1:]).all()
+    assert np.isfinite(data["mean"].values[0]).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda twin, e: cycle(ETKF(), MODEL, Observation([0], 1.0), e, twin.observations, key=KEY),
+            "gives 1 values of a state of 3 variables, but the series has 2",
+        ),
+        (
+            lambda twin, e: cycle(lambda x, o, *, key: x[:2], MODEL, OBSERVATION, e, twin.observations, key=KEY),
+            r"keeps the shape \(10, 3\), got \(2, 3\)",
+        ),
+        (
+            lambda twin, e: simulate(MODEL, OBSERVATION, 3, state=STATE, mask=jnp.ones((2, 2), bool), key=KEY),
+            r"mask has shape \(2, 2\), the observations \(3, 2\)",
+        ),
+    ],
+)
+def test_mismatched_sizes_are_named(twin, ensemble, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(twin, ensemble)
+
+
+def test_dataset_makes_the_round_trip_and_the_figures(twin, ensemble, tmp_path):
+    run = cycle(Inflated(ETKF(), 1.02), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_ensembles, key=KEY)
+    data = to_dataset(run, twin, window=MODEL.window, attributes={"filter": "ETKF"})
+    assert dict(data.sizes) == {"time": 30, "member": 10, "state": 3, "observation": 2}
+    again = load_dataset(save_dataset(data, tmp_path / "new" / "run.nc"))
+    assert again.identical(data)
+    for name, figure in {
+        "run": plot_run(again, observed=[0, 2]),
+        "ranks": plot_rank_histogram(again, burn_in=5),
+        "spread": plot_spread_error(again, burn_in=5),
+    }.items():
+        figure.savefig(tmp_path / f"{name}.png")
+        assert (tmp_path / f"{name}.png").stat().st_size > 5000
+    with pytest.raises(ValueError, match="no sound window is left after a burn-in of 99 of 30"):
+        plot_rank_histogram(again, burn_in=99)
+    with pytest.raises(ValueError, match="record that keeps a dictionary"):
+        to_dataset(cycle(ETKF(), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_mean, key=KEY))
+
+
+def test_tuning_finds_the_optimum_and_handles_divergence():
+    trials = make_trials(MODEL, OBSERVATION, 60, state=STATE, truths=2, members=6, key=KEY)
+    heard = []
+    found = tune(
+        lambda inflation, unused: Inflated(ETKF(), inflation + 0 * unused),
+        {"inflation": [0.2, 1.05, 1e4], "unused": [1.0, 2.0]},
+        MODEL,
+        OBSERVATION,
+        trials,
+        burn_in=10,
+        rungs=2,
+        keep=0.5,
+        limit=1e3,
+        chunk=4,
+        progress=lambda done, total: heard.append((done, total)),
+        key=KEY,
+    )
+    # Deflation loses the truth and monstrous inflation leaves the climatology: the middle is the only sane one.
+    assert found.best["inflation"] == pytest.approx(1.05)
+    surface = found.surface
+    assert surface["diverged"].sel(inflation=1e4).values.tolist() == [1.0, 1.0]
+    assert float(surface["score"].min()) == pytest.approx(found.score)
+    assert heard == [(4, 6), (6, 6), (3, 3)]
+    assert sorted(np.unique(surface["windows"])) == [30, 60]
+    with pytest.raises(ValueError, match="no more than the burn-in of 59"):
+        tune(lambda i: ETKF(), {"i": [1.0]}, MODEL, OBSERVATION, trials, burn_in=59, rungs=2, key=KEY)
