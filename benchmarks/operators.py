@@ -39,15 +39,17 @@ def matmul_rate(size: int = 2048) -> Callable[[], float]:
     return lambda: 2 * size**3 / best_time(lambda: product(a), 3)
 
 
-def step_operations(sets: int, elements: int, values: int) -> float:
-    """Multiplications and additions of one training step as the equation is written.
+def step_operations(sets: int, elements: int, values: int) -> tuple[float, float]:
+    """Multiplications and additions of one training step: as the equation is written, and as we carry it out.
 
-    Forward, and twice that backward, less the gradient to the inputs, which nobody asks for.
+    Forward, and twice that backward, less the gradient to the inputs, which nobody asks for. We apply the fitting net's first
+    layer to the pooled embedding once per set instead of once per element.
     """
     embedding = [(values, WIDTH)] + [(WIDTH, WIDTH)] * (LAYERS - 1)
     fitting = [(2 * WIDTH, WIDTH)] + [(WIDTH, WIDTH)] * (LAYERS - 2) + [(WIDTH, 1)]
     forward = sum(2 * a * b for a, b in [*embedding, *embedding, *fitting])
-    return sets * elements * (3 * forward - 2 * 2 * values * WIDTH)
+    written = sets * elements * (3 * forward - 2 * 2 * values * WIDTH)
+    return written, written - 3 * sets * (elements - 1) * 2 * WIDTH * WIDTH
 
 
 def our_step(shape: tuple[int, int, int], microbatches: int) -> Callable[[], float]:
@@ -137,8 +139,9 @@ def main() -> None:
         label = " x ".join(map(str, shape))
         times = alternate({"matmul": matmul_rate(), "ours": our_step(shape, microbatches), "torch": torch_step(shape)})
         ours, peer, peak = min(times["ours"]), min(times["torch"]), max(times["matmul"])
-        rate = step_operations(*shape) / ours
-        add(f"step {label}: operations/s against a matrix product", rate, peak, rate / peak, 0.8)
+        written, done = (count / ours for count in step_operations(*shape))
+        add(f"step {label}: written operations/s against a matrix product", written, peak, written / peak, 0.8)
+        add(f"step {label}: executed operations/s against a matrix product", done, peak, done / peak, 0.8)
         add(f"step {label}: seconds against PyTorch", ours, peer, peer / ours, 1.3)
     sizes = (10**3, 10**4, 10**5)
     times = alternate({str(n): log_prob_time(n) for n in sizes})

@@ -4,7 +4,7 @@ The second use of BI-EqNO in section 2.1 of the paper. One `PosteriorOperator` i
 cross-attention from each test point to the observations, is trained on draws of a Gaussian process and then predicts
 new draws in one pass. The exact posterior of that process is the best that any method can do.
 
-Run it with ``python docs/examples/coordinates_to_distribution.py`` (about two minutes on two cores).
+Run it with ``python docs/examples/coordinates_to_distribution.py`` (one or two minutes on two cores).
 """
 
 import jax
@@ -12,13 +12,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import bieqno
+from bieqno.progress import training_bar
 
 LENGTH_SCALE, NOISE, RANK, WIDTH = 0.25, 0.1, 16, 64
-POINTS, OBSERVATIONS, BATCH, STEPS = 24, 16, 32, 4000
+POINTS, OBSERVATIONS, BATCH, STEPS = 24, 16, 32, 3000
 
 
 def kernel(a: Float[Array, "n"], b: Float[Array, "m"]) -> Float[Array, "n m"]:
@@ -88,9 +88,7 @@ def train(steps: int = STEPS) -> bieqno.PosteriorOperator:
         activation=jax.nn.silu,
         key=key,
     )
-    columns = (TextColumn("training"), BarColumn(), TextColumn("loss {task.fields[loss]:.3f}"), TimeRemainingColumn())
-    with Progress(*columns) as bar:
-        task = bar.add_task("", total=steps, loss=float("nan"))
+    with training_bar("training") as on_progress:
         result = bieqno.fit(
             operator,
             loss,
@@ -98,7 +96,7 @@ def train(steps: int = STEPS) -> bieqno.PosteriorOperator:
             steps=steps,
             optimizer=optax.adam(optax.cosine_decay_schedule(2e-3, steps)),
             key=jax.random.key(1),
-            on_progress=lambda p: bar.update(task, completed=p.step, loss=p.loss),
+            on_progress=on_progress,
         )
     return result.module
 

@@ -4,7 +4,7 @@ The first use of BI-EqNO in section 2.1 of the paper. Random linear-Gaussian pro
 samples only, and observations ``d = h . z + noise``, each along its own direction h and with its own noise. One
 `PosteriorOperator`, trained on 4 to 24 samples and up to 6 observations, is then asked for sizes that it never saw.
 
-Run it with ``python docs/examples/prior_to_posterior.py`` (about a minute on two cores).
+Run it with ``python docs/examples/prior_to_posterior.py`` (one or two minutes on two cores).
 """
 
 import jax
@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 import bieqno
+from bieqno.progress import training_bar
 
 SAMPLES, OBSERVATIONS, BATCH, STEPS = 24, 6, 64, 4000
 
@@ -118,9 +118,7 @@ def train(steps: int = STEPS) -> bieqno.PosteriorOperator:
     operator = bieqno.PosteriorOperator(
         2, 3, 2, width=32, activation=jax.nn.silu, pool=bieqno.MeanPool(count=True), key=jax.random.key(0)
     )
-    columns = (TextColumn("training"), BarColumn(), TextColumn("loss {task.fields[loss]:.4f}"), TimeRemainingColumn())
-    with Progress(*columns) as bar:
-        task = bar.add_task("", total=steps, loss=float("nan"))
+    with training_bar("training") as on_progress:
         result = bieqno.fit(
             operator,
             loss,
@@ -128,7 +126,7 @@ def train(steps: int = STEPS) -> bieqno.PosteriorOperator:
             steps=steps,
             optimizer=optax.adam(optax.cosine_decay_schedule(4e-3, steps)),
             key=jax.random.key(1),
-            on_progress=lambda p: bar.update(task, completed=p.step, loss=p.loss),
+            on_progress=on_progress,
         )
     return result.module
 
@@ -136,9 +134,7 @@ def train(steps: int = STEPS) -> bieqno.PosteriorOperator:
 def main() -> None:
     """Train, compare with exact Bayes, print."""
     operator = train()
-    table = Table(
-        title="Divergence from the exact posterior (median of 200 problems; * = sizes never seen in training)"
-    )
+    table = Table(title="Divergence from the exact posterior (median of 200; * = sizes never seen)")
     for name in ("samples", "observations", "before (prior)", "learned map", "exact map, same samples"):
         table.add_column(name, justify="right")
     for samples, observations in [(16, 0), (16, 3), (24, 6), (64, 3), (64, 9), (512, 6), (512, 12)]:
