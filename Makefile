@@ -28,7 +28,7 @@ demo: $(VENV)/.installed  ## run the main job and say where its result is
 	@$(BIN)/python docs/examples/prior_to_posterior.py
 
 test: $(VENV)/.installed  ## run all tests
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal
 
 lint: $(VENV)/.installed  ## check style, formatting and types
 	@$(BIN)/ruff check .

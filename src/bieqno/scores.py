@@ -116,8 +116,8 @@ def coverage(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"], level:
     Example:
         >>> import jax, jax.numpy as jnp
         >>> draws = jax.random.normal(jax.random.key(0), (20000, 20, 1))
-        >>> coverage(draws[:, 0], draws[:, 1:], level=0.8).round(2).item()
-        0.800000011920929
+        >>> round(float(coverage(draws[:, 0], draws[:, 1:], level=0.8)), 2)
+        0.8
     """
     if not 0 < level < 1:
         raise ValueError(f"a level lies between 0 and 1, got {level}")

@@ -100,10 +100,10 @@ def save_dataset(data: xr.Dataset, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     packed = {name: {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim}
-    data.to_netcdf(path, engine="netcdf4", encoding=packed)
+    data.to_netcdf(path, engine="h5netcdf", encoding=packed)
     return path
 
 
 def load_dataset(path: str | Path) -> xr.Dataset:
     """Read a dataset whole, and close the file."""
-    return xr.load_dataset(path, engine="netcdf4")
+    return xr.load_dataset(path, engine="h5netcdf")
