@@ -90,7 +90,7 @@ def draw(seed, *shapes, dtype="float32"):
     return [jnp.asarray(generator.normal(size=shape), dtype) for shape in shapes]
 
 
-def close(a, b):
+def assert_close(a, b):
     """Equal up to rounding: sums over a set in another order differ by a few units in the last place."""
     tolerance = 1e-10 if a.dtype == jnp.float64 else 2e-5
     np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
@@ -116,7 +116,7 @@ def test_invariance(operator, mask, seed, dtype):
         operator = as_type(operator, dtype)
         result = apply(operator, x, mask=jnp.asarray(mask))
         assert result.dtype == dtype
-        close(apply(operator, x[order], mask=jnp.asarray(mask[order])), result)
+        assert_close(apply(operator, x[order], mask=jnp.asarray(mask[order])), result)
 
 
 @each_equivariant
@@ -127,7 +127,7 @@ def test_equivariance(operator, mask, seed, dtype):
         order = np.random.default_rng(seed).permutation(ROWS)
         operator = as_type(operator, dtype)
         result = apply(operator, x, mask=jnp.asarray(mask))
-        close(apply(operator, x[order], mask=jnp.asarray(mask[order])), result[order])
+        assert_close(apply(operator, x[order], mask=jnp.asarray(mask[order])), result[order])
 
 
 @each_posterior
@@ -141,7 +141,7 @@ def test_posterior_symmetries(operator, input_mask, observation_mask, seed, dtyp
         masks = {"input_mask": jnp.asarray(input_mask), "observation_mask": jnp.asarray(observation_mask)}
         result = apply(operator, x, d, **masks)
         masks = {"input_mask": jnp.asarray(input_mask[i]), "observation_mask": jnp.asarray(observation_mask[k])}
-        close(apply(operator, x[i], d[k], **masks), result[i])
+        assert_close(apply(operator, x[i], d[k], **masks), result[i])
 
 
 @each_invariant
@@ -150,7 +150,7 @@ def test_padding_has_no_effect_on_invariant(operator, mask, seed):
     (x,) = draw(seed, (ROWS, R))
     clean = apply_and_differentiate(operator, x, mask=jnp.asarray(mask))
     dirty = apply_and_differentiate(operator, with_garbage(x, mask, seed), mask=jnp.asarray(mask))
-    jax.tree.map(close, dirty, clean)
+    jax.tree.map(assert_close, dirty, clean)
     assert not dirty[2][0][~mask].any()
 
 
@@ -160,7 +160,7 @@ def test_padding_has_no_effect_on_equivariant(operator, mask, seed):
     (x,) = draw(seed, (ROWS, P))
     clean = apply_and_differentiate(operator, x, mask=jnp.asarray(mask))
     dirty = apply_and_differentiate(operator, with_garbage(x, mask, seed), mask=jnp.asarray(mask))
-    jax.tree.map(close, dirty, clean)
+    jax.tree.map(assert_close, dirty, clean)
     assert not dirty[0][~mask].any()
 
 
@@ -173,7 +173,7 @@ def test_padding_has_no_effect_on_posterior(operator, input_mask, observation_ma
     dirty = apply_and_differentiate(
         operator, with_garbage(x, input_mask, seed), with_garbage(d, observation_mask, seed), **masks
     )
-    jax.tree.map(close, dirty, clean)
+    jax.tree.map(assert_close, dirty, clean)
     assert not dirty[0][~input_mask].any()
 
 
@@ -184,8 +184,8 @@ def test_padded_sets_equal_sets_of_that_size(operator, n, m):
     rows = jnp.arange(ROWS)
     result, weights, _ = apply_and_differentiate(operator, x, d, input_mask=rows < n, observation_mask=rows < m)
     expected, expected_weights, _ = apply_and_differentiate(operator, x[:n], d[:m])
-    close(result[:n], expected)
-    jax.tree.map(close, weights, expected_weights)
+    assert_close(result[:n], expected)
+    jax.tree.map(assert_close, weights, expected_weights)
 
 
 @each_posterior
@@ -201,7 +201,7 @@ def test_chunks_of_the_posterior_give_the_same_result(operator):
     x, d = draw(5, (6, P), (7, R))
     chunked = eqx.tree_at(lambda o: o.observations, operator, with_static(operator.observations, chunk_size=3))
     jax.tree.map(
-        close,
+        assert_close,
         jax.tree.leaves(apply_and_differentiate(chunked, x, d)),
         jax.tree.leaves(apply_and_differentiate(operator, x, d)),
     )
@@ -211,8 +211,8 @@ def test_chunks_of_the_posterior_give_the_same_result(operator):
 def test_jit_equals_eager_and_vmap_equals_loop(operator):
     xs, ds = draw(2, (5, 6, P), (5, 4, R))
     looped = jnp.stack([operator(x, d) for x, d in zip(xs, ds, strict=True)])
-    close(apply(operator, xs[0], ds[0]), looped[0])
-    close(eqx.filter_jit(eqx.filter_vmap(operator))(xs, ds), looped)
+    assert_close(apply(operator, xs[0], ds[0]), looped[0])
+    assert_close(eqx.filter_jit(eqx.filter_vmap(operator))(xs, ds), looped)
 
 
 @pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)
@@ -222,7 +222,7 @@ def test_chunks_give_the_same_result(pool, size, chunk):
     whole = InvariantOperator(R, Q, pool=pool, key=KEY, **NETWORK)
     chunked = InvariantOperator(R, Q, pool=pool, chunk_size=chunk, key=KEY, **NETWORK)
     results = [jax.tree.leaves(apply_and_differentiate(operator, x)) for operator in (chunked, whole)]
-    jax.tree.map(close, *results)
+    jax.tree.map(assert_close, *results)
 
 
 def test_chunks_bound_the_memory():
