@@ -82,7 +82,7 @@ def make_trials(
 def sweep(run: Callable[[Trials], PyTree[Any]], trials: Trials) -> PyTree[Any]:
     """Run every trial, one to a core: compiled once, results stacked along a first axis.
 
-    A small problem keeps one core busy and no more, and mapped by `jax.vmap` it outgrows the cache. So the
+    A small problem keeps one core busy and no more, and mapped by `jax.vmap` it was slower than one by one. So the
     trials are dealt out to as many threads as there are cores, which a compiled program does not block.
 
     Args:
