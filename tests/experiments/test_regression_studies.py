@@ -4,8 +4,10 @@ import dataclasses
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
-from bieqno.experiments import EXPERIMENTS, step_1d, trig_2d
+from bieqno.experiments import EXPERIMENTS, read_result, step_1d, trig_2d
+from bieqno.experiments.__main__ import app
 from bieqno.experiments.comparison import Prediction
 from bieqno.experiments.regression_methods import METHODS, regression_methods
 
@@ -79,13 +81,32 @@ def test_noise_has_the_stated_size():
 
 
 @pytest.fixture(scope="module", params=list(EXPERIMENTS))
-def smoke(request):
-    parts = []
-    return EXPERIMENTS[request.param].run("smoke", on_progress=parts.append), parts
+def smoke(request, tmp_path_factory):
+    """A run of the entry point from end to end, in this process so that compiled programs are shared."""
+    out = tmp_path_factory.mktemp("runs")
+    # Tables are as wide as the terminal.
+    done = CliRunner().invoke(app, [request.param, "--preset", "smoke", "--out", str(out)], env={"COLUMNS": "120"})
+    assert done.exit_code == 0, done.output
+    return done.output, out / request.param
+
+
+def test_smoke_run_prints_and_stores(smoke):
+    output, folder = smoke
+    assert "NLPD" in output
+    names = {path.name for path in folder.iterdir()}
+    result = read_result(folder)
+    assert result.preset == "smoke"
+    figures = {
+        "step-1d": {"bands-random", "covariance-random", "reliability"},
+        "trig-2d": {"maps", "diagonal", "covariance", "reliability"},
+    }
+    assert {path.stem for path in folder.glob("*.png")} == figures[result.experiment]
+    assert {f"{figure}.svg" for figure in figures[result.experiment]} <= names
+    assert {f"{case}.nc" for case in result.arrays} <= names
 
 
 def test_smoke_run_has_every_method_and_score(smoke):
-    result, parts = smoke
+    result = read_result(smoke[1])
     assert len(result.arrays) == 2
     for case in result.arrays:
         for method in (*METHODS, "gp-best"):
@@ -93,12 +114,11 @@ def test_smoke_run_has_every_method_and_score(smoke):
             assert found >= SCORES
             assert ("rmse_near_jump" in found) == (result.experiment == "step-1d")
         assert sum(row.value for row in result.select(case=case, metric="chosen")) == 1.0
-    assert [part.done for part in parts] == list(range(parts[0].total))
     assert all(np.isfinite(row.value) for row in result.rows)
 
 
 def test_arrays_are_those_of_the_scores(smoke):
-    result, _ = smoke
+    result = read_result(smoke[1])
     for case, arrays in result.arrays.items():
         for method in arrays["method"].values:
             mean = arrays["mean"].sel({"method": method}).values[0]
@@ -121,7 +141,11 @@ def constant(problem, seed):
 def test_same_seed_same_numbers_and_data_are_paired():
     settings = dataclasses.replace(step_1d.PRESETS["smoke"], repetitions=2)
     methods = {"gp-a": constant, "gp-b": constant}
-    first, again, other = (step_1d.run(settings, seed=seed, methods=lambda **_: methods) for seed in (3, 3, 4))
+    parts = []
+    first, again, other = (
+        step_1d.run(settings, seed=seed, methods=lambda **_: methods, on_progress=parts.append) for seed in (3, 3, 4)
+    )
+    assert [part.done for part in parts] == 3 * list(range(parts[0].total))
 
     def numbers(result):
         return [(row.case, row.method, row.metric, row.value) for row in result.rows if row.metric != "seconds"]
@@ -151,3 +175,11 @@ def test_unknown_preset_is_named(experiment):
 def test_unknown_layout_is_named():
     with pytest.raises(ValueError, match="'random' or 'even', got 'sorted'"):
         step_1d.draw(np.random.default_rng(0), layout="sorted", count=3, points=5)
+
+
+@pytest.mark.parametrize(("arguments", "told"), [(("step-2d",), "step-1d"), (("step-1d", "--preset", "fast"), "smoke")])
+def test_unknown_names_are_refused(tmp_path, arguments, told):
+    done = CliRunner().invoke(app, [*arguments, "--out", str(tmp_path / "runs")], env={"COLUMNS": "120"})
+    assert done.exit_code == 2
+    assert told in done.output
+    assert not (tmp_path / "runs").exists()
