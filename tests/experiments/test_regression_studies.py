@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +11,7 @@ from bieqno.experiments import EXPERIMENTS, read_result, step_1d, trig_2d
 from bieqno.experiments.__main__ import app
 from bieqno.experiments.comparison import Prediction
 from bieqno.experiments.regression_methods import METHODS, regression_methods
+from bieqno.regression import baselines, fitting
 
 SCORES = {"rmse", "nlpd", "nlpd_excess", "crps", "coverage_50", "coverage_90", "coverage_95", "seconds"}
 
@@ -161,9 +163,41 @@ def test_same_seed_same_numbers_and_data_are_paired():
     assert not np.array_equal(y[0], y[1])
 
 
-def test_methods_know_or_learn_the_noise_as_their_names_say():
+def test_methods_know_or_learn_the_noise_as_their_names_say(monkeypatch):
     made = regression_methods(targets=20, pairs=320, ggp={"max_steps": 1}, lengths=3)
     assert tuple(made) == METHODS
+    told = {}
+
+    def tune(x, y, *, kernel, noise, lengths):
+        told[name] = (kernel, noise)
+        raise InterruptedError
+
+    monkeypatch.setattr(baselines, "tune", tune)
+    problem = step_1d.draw(np.random.default_rng(0), layout="random", count=30, points=10)
+    for name in METHODS:
+        if name.startswith("gp-") and name != "gp-paper":
+            with pytest.raises(InterruptedError):
+                made[name](problem, 0)
+    assert told.pop("gp-se-learned-noise") == ("se", None)
+    assert told == {f"gp-{kernel}": (kernel, step_1d.NOISE) for kernel in baselines.KERNELS}
+
+
+def test_the_papers_form_sees_all_pairs_and_all_observations(monkeypatch):
+    """At 32 x 32, where the estimator's own defaults would take fewer: what is drawn, not what is asked for."""
+    drawn = []
+
+    def caught(module, loss, source, *, steps, **settings):
+        split = jax.eval_shape(source, jax.random.key(0))
+        drawn.append((steps * split.values.shape[1], split.values.shape[2], split.inputs.shape[2]))
+        raise InterruptedError
+
+    monkeypatch.setattr(fitting, "fit", caught)
+    problem = trig_2d.draw(np.random.default_rng(0), side=32, points=4)
+    with pytest.raises(InterruptedError):
+        regression_methods(targets=32, pairs=50_000, ggp={}, lengths=3)["ggp-paper"](problem, 0)
+    pairs, targets, rows = drawn[0]
+    assert 50_000 <= pairs < 50_000 + 32
+    assert (targets, rows) == (32, 1024)  # of each order of all rows the first 32 are targets, 992 observations
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS.values(), ids=list(EXPERIMENTS))

@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bieqno
 from bieqno import PersistenceError
-from bieqno.regression import GGPRegressor
+from bieqno.regression import GGPRegressor, estimator
 
 # Small networks and few steps: what is tested here is the estimator, not how well it fits.
 SMALL = {"width": 16, "depth": 2, "rank": 3, "max_steps": 100, "batch_size": 8, "random_state": 0}
@@ -58,8 +58,9 @@ def test_it_learns_a_function_with_calibrated_uncertainty():
     mean, std = model.predict(new, return_std=True)
     # The noise alone gives 0.1; a mean of the data would give 0.7.
     assert np.sqrt(np.mean((mean - truth) ** 2)) < 0.15
-    # Nominal 0.95; sixty points do not tell more precisely than this.
-    assert 0.85 <= np.mean(np.abs(observed - mean) < 1.96 * std) <= 1
+    # Nominal 0.95 and 1; sixty points do not tell more precisely than this, but too wide is wrong as well.
+    assert 0.85 <= np.mean(np.abs(observed - mean) < 1.96 * std) <= 0.995
+    assert 0.4 < np.mean(((observed - mean) / std) ** 2) < 2
 
 
 def test_a_subset_gets_the_subset_of_predictions_and_chunks_do_not_matter(fitted, monkeypatch):
@@ -109,25 +110,58 @@ def test_several_outputs():
     assert len(model.posterior(X[:5])) == 3
     assert model.sample_y(X[:5], 4).shape == (5, 3, 4)
     assert np.isfinite(model.log_predictive_density(X, Y))
-    with pytest.raises(ValueError, match="fitted to 3 outputs"):
-        model.log_predictive_density(X, y)
+    with pytest.raises(ValueError, match="40 rows of X and 3 outputs"):
+        model.log_predictive_density(X, Y.T)
 
 
 def test_pipelines_grids_clones_and_pickles(fitted, tmp_path):
     X, y = wave()
     pipeline = make_pipeline(StandardScaler(), GGPRegressor(members=2, **SMALL)).fit(X, y)
     assert pipeline.predict(X).shape == (40,)
-    grid = GridSearchCV(GGPRegressor(members=1, **SMALL), {"rank": [1, 3]}, cv=2).fit(X, y)
+    # A grid of NumPy's numbers, as many write it.
+    grid = GridSearchCV(GGPRegressor(members=1, **SMALL), {"rank": np.array([1, 3])}, cv=2).fit(X, y)
     assert grid.best_params_["rank"] in {1, 3}
     assert clone(fitted).get_params() == fitted.get_params()
     assert (pickle.loads(pickle.dumps(fitted)).predict(X) == fitted.predict(X)).all()
+
+
+def test_saved_and_loaded_it_is_the_same(fitted, tmp_path):
+    X, _ = wave()
     fitted.save(tmp_path / "model.bieqno")
     again = GGPRegressor.load(tmp_path / "model.bieqno")
     assert (again.predict(X) == fitted.predict(X)).all()
-    assert again.width == 16
+    assert again.get_params() == fitted.get_params()
+    for name in ("n_features_in_", "n_iter_", "held_out_loss_", "calibration_"):
+        assert getattr(again, name) == getattr(fitted, name)
     bieqno.save(tmp_path / "other.bieqno", bieqno.MeanPool())
     with pytest.raises(PersistenceError, match="not a regressor"):
         GGPRegressor.load(tmp_path / "other.bieqno")
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("settings", {"rank": 3}, "differs from this version in the settings"),
+        ("processes", (), "no fitted processes"),
+        ("found", {"n_features_in_": 7}, "names 7 inputs, its processes have 1"),
+    ],
+)
+def test_a_forged_file_is_refused(fitted, tmp_path, part, value, message):
+    """Whole, but not what a regressor writes: the same error as for damage, before anything is used."""
+    parts = {"settings": fitted.get_params(), "found": {"n_features_in_": 1}, "processes": fitted.processes_}
+    forged = object.__new__(estimator._Saved)
+    for name, content in {**parts, part: value}.items():
+        object.__setattr__(forged, name, content)
+    bieqno.save(tmp_path / "forged.bieqno", forged, known=estimator._STORED)
+    with pytest.raises(PersistenceError, match=message):
+        GGPRegressor.load(tmp_path / "forged.bieqno")
+
+
+def test_names_of_columns_survive_saving(fitted, tmp_path):
+    model = pickle.loads(pickle.dumps(fitted))
+    model.feature_names_in_ = np.array(["depth"], dtype=object)
+    model.save(tmp_path / "model.bieqno")
+    assert GGPRegressor.load(tmp_path / "model.bieqno").feature_names_in_.tolist() == ["depth"]
 
 
 def test_missing_targets_are_left_out_and_counted():
@@ -137,6 +171,9 @@ def test_missing_targets_are_left_out_and_counted():
         model = GGPRegressor(members=2, **SMALL).fit(X, y)
     kept = ~np.isnan(y)
     assert (model.predict(X) == GGPRegressor(members=2, **SMALL).fit(X[kept], y[kept]).predict(X)).all()
+    with pytest.warns(UserWarning, match="2 rows"):
+        listed = GGPRegressor(members=2, **SMALL).fit(X, [None if np.isnan(value) else value for value in y])
+    assert (listed.predict(X) == model.predict(X)).all()
     with pytest.raises(ValueError, match="40 of 40 rows have a NaN target"):
         GGPRegressor(**SMALL).fit(X, np.full(40, np.nan))
 
@@ -147,17 +184,30 @@ def test_new_observations_without_training(fitted):
     before = model.predict(X)
     assert (model.condition(X, y).predict(X) == before).all()
     assert (model.condition(X[:20], y[:20] + 1).predict(X) != before).any()
+    assert np.isfinite(model.condition(X[:1], y[:1]).predict(X)).all()
     with pytest.raises(ValueError, match="2 features"):
         model.condition(np.ones((5, 2)), np.ones(5))
+    with pytest.raises(ValueError, match="without one alpha per row"):
+        model.condition(X, y, alpha=1.0)
+    with pytest.raises(ValueError, match="a million times as far"):
+        model.condition(X, y + 1e9)
 
 
 def test_warm_start_goes_on():
     X, y = wave()
-    model = GGPRegressor(members=1, warm_start=True, **SMALL).fit(X, y)
-    error = np.mean((model.predict(X) - y) ** 2)
+    model = GGPRegressor(members=2, warm_start=True, **{**SMALL, "random_state": None, "noise": 0.1}).fit(X, y)
+    error, folds = np.mean((model.predict(X) - y) ** 2), model.fold_seed_
     for _ in range(3):
         model.fit(X, y)
     assert np.mean((model.predict(X) - y) ** 2) < error
+    assert model.fold_seed_ == folds  # what was held out stays held out
+    model.set_params(noise=0.3).fit(X, y)
+    # The noise that is known now; 1 % for single precision and the least noise.
+    assert np.exp(model.processes_[0].members[0].log_noise) * y.std() == pytest.approx(0.3, rel=0.01)
+    with pytest.raises(ValueError, match="warm_start cannot go on"):
+        model.set_params(rank=5).fit(X, y)
+    with pytest.raises(ValueError, match="from 1 outputs with 2"):
+        model.set_params(rank=3).fit(X, np.stack([y, y], axis=1))
 
 
 def test_noisier_rows_count_less():
@@ -169,8 +219,32 @@ def test_noisier_rows_count_less():
     plain = GGPRegressor(members=1, **settings).fit(X, shifted)
     told = GGPRegressor(members=1, alpha=alpha, **settings).fit(X, shifted)
     assert np.mean(np.abs(told.predict(X) - y)) < 0.5 * np.mean(np.abs(plain.predict(X) - y))
-    with pytest.raises(ValueError, match="one for each of 60 rows"):
-        GGPRegressor(alpha=np.ones(3), **SMALL).fit(X, y)
+    before = told.predict(X)
+    assert (told.condition(X, shifted, alpha=np.zeros(60)).predict(X) != before).any()
+    for wrong, message in [(np.ones(3), "one for each of 60 rows"), (-1.0, "not negative, got -1 to -1")]:
+        with pytest.raises(ValueError, match=message):
+            GGPRegressor(alpha=wrong, **SMALL).fit(X, y)
+
+
+def test_units_do_not_matter(fitted):
+    """Far from zero, tiny or huge: scaling in double precision makes it the same problem."""
+    X, y = wave()
+    mean, std = fitted.predict(X, return_std=True)
+    for shift, scale in [(1e8, 1.0), (0.0, 1e-30), (-3e5, 1e30)]:
+        model = GGPRegressor(members=2, **SMALL).fit(shift + scale * X, shift + scale * y)
+        moved, spread = model.predict(shift + scale * X, return_std=True)
+        # 1e8 leaves eight digits of the data itself; training amplifies the last ones.
+        np.testing.assert_allclose((moved - shift) / scale, mean, atol=0.02)
+        np.testing.assert_allclose(spread / scale, std, rtol=0.05)
+        density = model.log_predictive_density(shift + scale * X, shift + scale * y)
+        assert density + 40 * np.log(scale) == pytest.approx(fitted.log_predictive_density(X, y), rel=0.05)
+    assert np.isfinite(fitted.predict(np.array([[1e300]]), return_std=True)).all()
+
+
+def test_known_noise_is_the_least_spread():
+    X, y = wave()
+    _, std = GGPRegressor(members=2, noise=0.5, **SMALL).fit(X, y).predict(X, return_std=True)
+    assert (std > 0.4999).all()
 
 
 def test_duplicated_points_with_different_values_and_constants():
@@ -181,8 +255,9 @@ def test_duplicated_points_with_different_values_and_constants():
     # Values of plus and minus one at every point: no mean can explain them, only a spread of about one.
     assert (std > 0.5).all()
     assert (np.abs(y - mean) < 3 * std).all()
-    constant = GGPRegressor(members=2, **SMALL).fit(X, np.full(40, 5.0))
-    np.testing.assert_allclose(constant.predict(X), 5, atol=0.05)
+    for value in (5.0, 0.0):
+        constant = GGPRegressor(members=2, **SMALL).fit(np.hstack([X, 0 * X]), np.full(40, value))
+        np.testing.assert_allclose(constant.predict(np.hstack([X, 0 * X])), value, atol=0.05)
     same_x = GGPRegressor(members=2, **SMALL).fit(np.ones((20, 1)), np.arange(20.0))
     assert np.isfinite(same_x.predict(np.ones((1, 1)))).all()
 
@@ -191,11 +266,11 @@ def test_duplicated_points_with_different_values_and_constants():
     ("X", "y", "message"),
     [
         (np.zeros((0, 1)), np.zeros(0), "0 sample"),
-        (np.ones((1, 1)), np.ones(1), "minimum of 2 is required"),
+        (np.ones((1, 1)), np.ones(1), "minimum of 3 is required"),
         (np.ones((5, 1)) * np.inf, np.ones(5), "infinity"),
         (np.ones((5, 1)), np.full(5, np.inf), "infinity"),
         (np.full((5, 1), np.nan), np.ones(5), "NaN"),
-        (np.array([["a"], ["b"]]), np.ones(2), "string"),
+        (np.array([["a"], ["b"], ["c"]]), np.ones(3), "string"),
         (np.ones((5, 1)), np.ones(4), "inconsistent numbers of samples"),
         (np.ones(5), np.ones(5), "Expected 2D array"),
     ],
@@ -207,11 +282,19 @@ def test_wrong_data(X, y, message):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"members": 0}, "members must be at least 1"), ({"noise": -1.0}, "noise must not be negative")],
+    [
+        ({"members": 0}, "members must be a whole number of at least 1, got 0"),
+        ({"rank": 2.5}, "rank must be a whole number of at least 1, got 2.5"),
+        ({"targets": 0}, "targets must be a whole number of at least 1 or None"),
+        ({"noise": -1.0}, "noise must be a number that is not negative or None, got -1.0"),
+        ({"noise": float("nan")}, "noise must be a number that is not negative"),
+        ({"learning_rate": 0}, "learning_rate must be a positive number"),
+        ({"set_interaction": "no"}, "set_interaction must be True or False"),
+    ],
 )
 def test_wrong_settings(settings, message):
     with pytest.raises(ValueError, match=message):
-        GGPRegressor(**{**SMALL, **settings}).fit(*wave())
+        GGPRegressor(**SMALL).set_params(**settings).fit(*wave())
 
 
 def test_prediction_needs_a_fit_and_the_right_columns(fitted):
@@ -221,9 +304,23 @@ def test_prediction_needs_a_fit_and_the_right_columns(fitted):
         fitted.predict(np.ones((2, 2)))
 
 
-def test_very_few_points():
-    X, y = wave(3)
-    assert np.isfinite(GGPRegressor(**SMALL).fit(X, y).predict(X)).all()
+@pytest.mark.parametrize("rows", [3, 8])
+def test_very_few_points(rows):
+    """Too few to learn much, but held-out points keep the prediction from being sure of what it does not know."""
+    X, y = wave(rows)
+    new, truth = wave(200, seed=1)
+    mean, std = GGPRegressor(**{**SMALL, "members": 2}).fit(X, y).predict(new, return_std=True)
+    assert np.mean(np.abs(truth - mean) < 3 * std) > 0.5
+
+
+def test_wrong_targets_of_a_density(fitted):
+    X, y = wave()
+    with pytest.raises(ValueError, match=r"shape \(40,\) for 40 rows of X and 1 outputs, got \(39,\)"):
+        fitted.log_predictive_density(X, y[:39])
+    with pytest.raises(ValueError, match="NaN"):
+        fitted.log_predictive_density(X, np.full(40, np.nan))
+    with pytest.raises(ValueError, match="n_samples must be at least 1"):
+        fitted.sample_y(X, -1)
 
 
 def test_progress_is_shown_only_when_asked(capsys):

@@ -24,6 +24,11 @@ def apply(process, *arguments):
     return process(*arguments)
 
 
+@eqx.filter_jit
+def make_members(keys):
+    return eqx.filter_vmap(lambda key: GeneralizedGaussianProcess(1, rank=2, width=8, key=key))(keys)
+
+
 def draw(seed, *shapes):
     generator = np.random.default_rng(seed)
     return [jnp.asarray(generator.normal(size=shape), jnp.float32) for shape in shapes]
@@ -51,23 +56,25 @@ def test_only_the_set_form_depends_on_the_other_points():
     points, inputs, targets = draw(1, (7, 2), (5, 2), (5,))
     for name, process in PROCESSES.items():
         same = np.allclose(
-            process(points[:3], inputs, targets).mean, process(points, inputs, targets).mean[:3], atol=1e-6
+            apply(process, points[:3], inputs, targets).mean,
+            apply(process, points, inputs, targets).mean[:3],
+            atol=1e-6,
         )
         assert same == (name == "pointwise")
 
 
 def test_the_noise_is_a_floor():
     points, inputs, targets = draw(2, (4, 2), (5, 2), (5,))
-    assert (PROCESSES["pointwise"](points, inputs, targets).std >= 0.1).all()
+    assert (apply(PROCESSES["pointwise"], points, inputs, targets).std >= 0.1).all()
     tiny = GeneralizedGaussianProcess(2, rank=1, width=8, noise=1e-9, key=KEY)
-    assert (tiny(points, inputs, targets).std >= MIN_NOISE).all()
+    assert (apply(tiny, points, inputs, targets).std >= MIN_NOISE).all()
 
 
 def test_combining_is_the_moments_of_the_mixture():
     keys = jax.random.split(KEY, 3)
-    members = eqx.filter_vmap(lambda key: GeneralizedGaussianProcess(1, rank=2, width=8, key=key))(keys)
+    members = make_members(keys)
     points, inputs, targets = draw(3, (4, 1), (5, 1), (5,))
-    stacked = eqx.filter_vmap(lambda process: process(points, inputs, targets))(members)
+    stacked = eqx.filter_jit(eqx.filter_vmap(lambda process: process(points, inputs, targets)))(members)
     joint = combine(stacked)
     means = np.asarray(stacked.mean)
     covariances = np.asarray(jax.vmap(lambda g: g.covariance())(stacked))
@@ -81,7 +88,7 @@ def test_splits_keep_targets_observations_folds_and_padding_apart():
     rows = jnp.arange(16.0)
     data = Data(rows[:, None], rows, jnp.zeros(16), rows < 12)
     folds = jnp.where(rows < 12, jnp.arange(16) % 3, -1)
-    splits = RandomSplits(data, folds, 3, None, 40)(KEY)
+    splits = eqx.filter_jit(RandomSplits(data, folds, 3, None, 256, 40))(KEY)
     sizes = set()
     for member in range(3):
         for i in range(40):
@@ -94,7 +101,7 @@ def test_splits_keep_targets_observations_folds_and_padding_apart():
             assert targets | observed == {row for row in range(12) if row % 3 != member}
             sizes.add(len(targets))
     assert len(sizes) > 3
-    fixed = RandomSplits(data, folds, 3, 5, 4)(KEY)
+    fixed = eqx.filter_jit(RandomSplits(data, folds, 3, 5, None, 4))(KEY)
     assert (fixed.point_mask.sum(-1) == 5).all()
 
 
@@ -102,24 +109,34 @@ def test_held_out_loss_is_the_best_scaled_likelihood():
     rows = jnp.linspace(-1, 1, 16)
     data = Data(rows[:, None], jnp.sin(rows), jnp.zeros(16), jnp.arange(16) < 11)
     folds = jnp.where(data.mask, jnp.arange(16) % 2, -1)
-    members = eqx.filter_vmap(lambda key: GeneralizedGaussianProcess(1, rank=2, width=8, key=key))(
-        jax.random.split(KEY)
-    )
+    members = make_members(jax.random.split(KEY))
     split = held_out(data, folds, 2)
-    value = HeldOutLoss(split)(members)
+    value = eqx.filter_jit(HeldOutLoss(split))(members)
     errors, stds = [], []
     for k in range(2):
         own = np.asarray((folds == k) & data.mask)
         process = jax.tree.map(lambda x, k=k: x[k], members)
         rest = np.asarray(data.mask) & ~own
-        gaussian = process(data.inputs[own], data.inputs[rest], data.targets[rest])
+        gaussian = apply(process, data.inputs[own], data.inputs[rest], data.targets[rest])
         errors += list(np.asarray(data.targets[own] - gaussian.mean))
         stds += list(np.asarray(gaussian.std))
     z = np.array(errors) / np.array(stds)
     factor = (np.sum(z**2) + 5) / (11 + 5)
-    expected = np.mean(np.log(stds)) + 0.5 * np.log(factor) + 0.5 * (1 + np.log(2 * np.pi))
+    variance = factor * np.array(stds) ** 2
+    expected = np.mean(0.5 * np.log(2 * np.pi * variance) + 0.5 * np.array(errors) ** 2 / variance)
     np.testing.assert_allclose(value, expected, rtol=1e-4)
-    np.testing.assert_allclose(calibration(jnp.asarray(z)[None], jnp.ones((1, 11), bool)), factor, rtol=1e-5)
+    # The calibration is for the variance of both members together, given the rest.
+    square, both = np.array(errors) ** 2, []
+    for k in range(2):
+        own = np.asarray((folds == k) & data.mask)
+        rest = np.asarray(data.mask) & ~own
+        each = [
+            apply(jax.tree.map(lambda x, i=i: x[i], members), data.inputs[own], data.inputs[rest], data.targets[rest])
+            for i in range(2)
+        ]
+        both += list(combine(jax.tree.map(lambda *x: jnp.stack(x), *each)).variance)
+    factor = (np.sum(square / np.array(both)) + 5) / (11 + 5)
+    np.testing.assert_allclose(eqx.filter_jit(calibration)(members, split), factor, rtol=1e-4)
 
 
 def test_masked_points_cost_nothing():
@@ -128,13 +145,14 @@ def test_masked_points_cost_nothing():
         jnp.concatenate([points, inputs]), jnp.concatenate([values, targets]), jnp.zeros(11), jnp.ones(11, bool)
     )
     process = PROCESSES["set form"]
-    source = RandomSplits(data, jnp.full(11, -1), 1, 4, 3)
-    batch = source(KEY)
+    source = RandomSplits(data, jnp.full(11, -1), 1, 4, None, 3)
+    batch = eqx.filter_jit(source)(KEY)
     members = jax.tree.map(lambda x: x[None], process)
     expected = []
     for i in range(3):
         split = jax.tree.map(lambda x, i=i: x[0, i], batch)
         kept, seen = np.asarray(split.point_mask), np.asarray(split.observation_mask)
-        gaussian = process(split.points[kept], split.inputs[seen], split.targets[seen])
+        gaussian = apply(process, split.points[kept], split.inputs[seen], split.targets[seen])
         expected.append(-gaussian.log_prob(split.values[kept]) / kept.sum())
-    np.testing.assert_allclose(split_loss(members, batch, key=KEY), np.mean(expected), rtol=1e-4)
+    loss = eqx.filter_jit(split_loss)(members, batch, key=KEY)
+    np.testing.assert_allclose(loss, np.mean(expected), rtol=1e-4)

@@ -1,5 +1,6 @@
 """The methods that the regression studies compare, each a function of a problem and a seed."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -39,8 +40,8 @@ def regression_methods(
     shape = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp}
     # Nothing is held out and no noise is known: every pair is seen once, as in the paper.
     paper = shape | {
-        "noise": None, "members": 1, "set_interaction": True, "targets": targets,
-        "max_steps": max(1, pairs // batch_size), "batch_size": batch_size,
+        "noise": None, "members": 1, "set_interaction": True, "targets": targets, "observations": None,
+        "max_steps": math.ceil(pairs / batch_size), "batch_size": batch_size,
     }  # fmt: skip
 
     def tuned(kernel: str, *, known: bool = True) -> Method:

@@ -47,19 +47,21 @@ class TunedGP:
     Attributes:
         regressor: the fitted scikit-learn estimator.
         noise: the known standard deviation of the observation noise; None if it is part of the kernel, learned.
+        mean: the constant mean of the process.
         log_marginal_likelihood: what was maximised, at the choice.
         at_bound: whether some hyperparameter ended at a bound, a sign that the kernel does not suit the data.
     """
 
     regressor: GaussianProcessRegressor
     noise: float | None
+    mean: float
     log_marginal_likelihood: float
     at_bound: bool
 
     def predict(self, x: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
         """Mean and standard deviation of *noisy* new values, the noise included."""
         mean, std = _quietly(lambda: self.regressor.predict(x, return_std=True))
-        return mean, np.sqrt(std**2 + (self.noise or 0.0) ** 2)
+        return mean + self.mean, np.sqrt(std**2 + (self.noise or 0.0) ** 2)
 
     def covariance(self, x: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
         """Joint covariance of noisy new values."""
@@ -76,7 +78,7 @@ def tune(
     lengths: int = 7,
     climbs: int | None = None,
 ) -> TunedGP:
-    """Fit a zero-mean Gaussian process by its marginal likelihood, from many starts.
+    """Fit a Gaussian process around the mean of the data by its marginal likelihood, from many starts.
 
     Args:
         x: inputs.
@@ -92,6 +94,8 @@ def tune(
     """
     if kernel not in KERNELS:
         raise ValueError(f"expected a kernel of {', '.join(KERNELS)}, got {kernel!r}")
+    mean = float(np.mean(y))
+    y = y - mean
     power = float(np.mean(y**2))
     many = len(x) > _MANY
     prior, families = _kernel(x, power, kernel, lengths, _VARIANCES[:1] if many else _VARIANCES)
@@ -122,11 +126,11 @@ def tune(
         end = min(ends, key=lambda end: float(end.fun))
         return end.x, float(end.fun)
 
-    return _fitted(x, y, prior, noise, search)
+    return _fitted(x, y, prior, noise, search, mean)
 
 
 def as_in_the_paper(x: Float[np.ndarray, "m d"], y: Float[np.ndarray, "m"], *, noise: float) -> TunedGP:
-    """The Gaussian process as the paper seems to have used it: one climb from scikit-learn's default start.
+    """The Gaussian process as the paper seems to have used it: zero mean, one climb from the default start.
 
     On sparse and on two-dimensional data it often collapses to a length scale of nearly zero. The smooth fits that the
     paper describes in two dimensions (two scales of four found at 16 x 16) are those of the noise *learned*, which is
@@ -162,7 +166,12 @@ def _kernel(
 
 
 def _fitted(
-    x: np.ndarray, y: np.ndarray, kernel: Kernel, noise: float | None, optimizer: str | Callable[..., Any]
+    x: np.ndarray,
+    y: np.ndarray,
+    kernel: Kernel,
+    noise: float | None,
+    optimizer: str | Callable[..., Any],
+    mean: float = 0.0,
 ) -> TunedGP:
     # With the noise in the kernel, scikit-learn's own jitter is all that is added.
     alpha = 1e-10 if noise is None else noise**2
@@ -170,7 +179,7 @@ def _fitted(
     _quietly(lambda: regressor.fit(x, y))
     theta, bounds = regressor.kernel_.theta, regressor.kernel_.bounds
     at_bound = bool(np.any(np.abs(theta[:, None] - bounds) < 1e-3))
-    return TunedGP(regressor, noise, float(regressor.log_marginal_likelihood_value_), at_bound)
+    return TunedGP(regressor, noise, mean, float(regressor.log_marginal_likelihood_value_), at_bound)
 
 
 def _quietly(call: Callable[[], Any]) -> Any:

@@ -8,32 +8,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import EquivariantOperator
 from bieqno.regression.process import GeneralizedGaussianProcess, combine
+from bieqno.regression.scaling import Scaling
 from bieqno.regression.splits import Data
 
 CHUNK = 8192
 """Test points per compiled call: the memory beyond the result itself stays bounded."""
-
-
-class Scaling(eqx.Module):
-    """Shift and scale of inputs and targets."""
-
-    input_shift: Float[Array, "d"]
-    input_scale: Float[Array, "d"]
-    target_shift: Float[Array, ""]
-    target_scale: Float[Array, ""]
-
-    def inputs(self, X: np.ndarray) -> Float[Array, "n d"]:
-        """Inputs in scaled units."""
-        return (jnp.asarray(X, self.input_shift.dtype) - self.input_shift) / self.input_scale
-
-    def targets(self, y: np.ndarray) -> Float[Array, "n"]:
-        """Targets in scaled units."""
-        return (jnp.asarray(y, self.target_shift.dtype) - self.target_shift) / self.target_scale
 
 
 class FittedProcess(eqx.Module):
@@ -44,51 +28,90 @@ class FittedProcess(eqx.Module):
     scaling: Scaling
     variance_factor: Float[Array, ""]
 
+    def __check_init__(self) -> None:
+        if not self.members or any(not isinstance(member, GeneralizedGaussianProcess) for member in self.members):
+            raise ValueError("a fitted process has members, each a generalized Gaussian process")
+        if not isinstance(self.data, Data) or not isinstance(self.scaling, Scaling) or self.variance_factor.shape != ():
+            raise ValueError("a fitted process has data, a scaling, and one factor of its variance")
+        sizes = {self.members[0].operator.in_size, self.data.inputs.shape[1], len(self.scaling.input_shift)}
+        if len(sizes) > 1:
+            raise ValueError(f"members, data and scaling differ in their number of inputs: {sorted(sizes)}")
+
     @property
     def set_interaction(self) -> bool:
         """Whether a prediction depends on the other points asked for at the same time."""
         return isinstance(self.members[0].operator.inputs, EquivariantOperator)
 
     def posterior(self, X: np.ndarray) -> LowRankGaussian:
-        """The joint distribution of new noisy values at `X`."""
-        parts = self._in_chunks(X, lambda gaussian: gaussian)
-        return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+        """The joint distribution of new noisy values at `X`, in single precision."""
+        shift, scale = (
+            jnp.asarray(x, jnp.zeros(()).dtype) for x in (self.scaling.target_shift, self.scaling.target_scale)
+        )
+        return self._scaled_posterior(X).affine(scale, shift)
 
     def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation at `X`, without keeping the covariance factor."""
         parts = self._in_chunks(X, lambda gaussian: (gaussian.mean, gaussian.std))
         mean, std = (np.concatenate([np.asarray(part[i]) for part in parts]) for i in range(2))
-        return mean, std
+        return self.scaling.values(mean), std * self.scaling.target_scale
+
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """Joint covariance at `X`."""
+        return np.asarray(self._scaled_posterior(X).covariance(), np.float64) * self.scaling.target_scale**2
+
+    def sample(self, X: np.ndarray, count: int, *, key: PRNGKeyArray) -> np.ndarray:
+        """Joint samples at `X`, one a column."""
+        return self.scaling.values(self._scaled_posterior(X).sample(count, key=key)).T
+
+    def log_density(self, X: np.ndarray, y: np.ndarray) -> float:
+        """Logarithm of the joint density of values `y` at `X`."""
+        scaled = self._scaled_posterior(X).log_prob(self.scaling.targets(y))
+        return float(scaled) - len(y) * float(np.log(self.scaling.target_scale))
 
     def conditioned(self, data: Data) -> "FittedProcess":
         """The same process given other observations."""
         return FittedProcess(self.members, data, self.scaling, self.variance_factor)
 
+    def _scaled_posterior(self, X: np.ndarray) -> LowRankGaussian:
+        return jax.tree.map(lambda *x: jnp.concatenate(x), *self._in_chunks(X, lambda gaussian: gaussian))
+
     def _in_chunks(self, X: np.ndarray, keep: Callable[[LowRankGaussian], Any]) -> list[Any]:
-        size = max(len(X), 1) if self.set_interaction else min(CHUNK, _round_up(len(X)))
+        # The observations are embedded anew in each chunk, so a chunk has more points than there are observations.
+        most = len(X) if self.set_interaction else max(CHUNK, 4 * len(self.data.mask))
+        size = min(round_up(len(X)), round_up(most))
         parts = []
-        for start in range(0, max(len(X), 1), size):
+        for start in range(0, len(X), size):
             part = X[start : start + size]
             padded = np.zeros((size, X.shape[1]), X.dtype)
             padded[: len(part)] = part
-            kept = keep(_predict(self, self.scaling.inputs(padded)))
-            parts.append(jax.tree.map(itemgetter(slice(len(part))), kept))
+            predicted = _predict(
+                self.members, self.data, self.variance_factor, self.scaling.inputs(padded), jnp.asarray(len(part))
+            )
+            parts.append(jax.tree.map(itemgetter(slice(len(part))), keep(predicted)))
         return parts
 
 
 @eqx.filter_jit
-def _predict(fitted: FittedProcess, points: Float[Array, "n d"]) -> LowRankGaussian:
-    data = fitted.data
-    gaussians = eqx.filter_vmap(lambda p: p(points, data.inputs, data.targets, observation_mask=data.mask))(
-        stack(fitted.members)
-    )
+def _predict(
+    members: tuple[GeneralizedGaussianProcess, ...],
+    data: Data,
+    factor: Float[Array, ""],
+    points: Float[Array, "n d"],
+    count: Int[Array, ""],
+) -> LowRankGaussian:
+    there = jnp.arange(points.shape[0]) < count
+
+    def of_member(process: GeneralizedGaussianProcess) -> tuple[LowRankGaussian, Array]:
+        gaussian = process(
+            points, data.inputs, data.targets, data.noise_variance, point_mask=there, observation_mask=data.mask
+        )
+        return gaussian, process.log_floor
+
+    gaussians, log_floors = eqx.filter_vmap(of_member)(stack(members))
     joint = combine(gaussians)
-    wider = LowRankGaussian(
-        joint.mean,
-        jnp.sqrt(fitted.variance_factor) * joint.factor,
-        joint.log_diag + jnp.log(fitted.variance_factor),
-    )
-    return wider.affine(fitted.scaling.target_scale, fitted.scaling.target_shift)
+    # The calibration may make predictions surer, but not surer than the noise.
+    log_diag = jnp.maximum(joint.log_diag + jnp.log(factor), jax.nn.logsumexp(log_floors) - jnp.log(len(members)))
+    return LowRankGaussian(joint.mean, jnp.sqrt(factor) * joint.factor, log_diag)
 
 
 def stack(members: tuple[GeneralizedGaussianProcess, ...]) -> GeneralizedGaussianProcess:
@@ -101,17 +124,18 @@ def unstack(stacked: GeneralizedGaussianProcess) -> tuple[GeneralizedGaussianPro
     return tuple(jax.tree.map(itemgetter(i), stacked) for i in range(stacked.log_noise.shape[0]))
 
 
-def _round_up(count: int) -> int:
+def round_up(count: int) -> int:
     """The next power of two, at least 16: data sets of similar size share one compilation."""
     return max(16, 1 << max(count - 1, 0).bit_length())
 
 
-def make_data(inputs: Float[Array, "n d"], targets: Float[Array, "n"], noise_variance: np.ndarray) -> Data:
-    """Pad scaled data to a size that many data sets share."""
-    padding = _round_up(len(targets)) - len(targets)
+def make_data(scaling: Scaling, X: np.ndarray, y: np.ndarray, noise_variance: np.ndarray) -> Data:
+    """Scale data, and pad them to a size that many data sets share."""
+    inputs, targets = scaling.inputs(X), scaling.targets(y)
+    padding = round_up(len(y)) - len(y)
     return Data(
         jnp.pad(inputs, ((0, padding), (0, 0))),
         jnp.pad(targets, (0, padding)),
-        jnp.pad(jnp.asarray(noise_variance, targets.dtype), (0, padding)),
-        jnp.arange(len(targets) + padding) < len(targets),
+        jnp.pad(jnp.asarray(noise_variance / scaling.target_scale**2, targets.dtype), (0, padding)),
+        jnp.arange(len(y) + padding) < len(y),
     )

@@ -16,6 +16,10 @@ MIN_NOISE = 1e-3
 """Least standard deviation of a prediction, in units of the targets' own: keeps the likelihood bounded."""
 
 
+MAX_LOG_VARIANCE = 40.0
+"""Keeps the variance finite in single precision where a network extrapolates far."""
+
+
 class GeneralizedGaussianProcess(eqx.Module):
     """The joint distribution of noisy values at test points, given observations.
 
@@ -27,6 +31,7 @@ class GeneralizedGaussianProcess(eqx.Module):
         set_interaction: with the paper's ``phi_int``, a prediction depends on which other points are asked for at the
             same time; without it, a subset of the points gets the subset of the predictions.
         noise: known standard deviation of the observation noise; None learns it.
+        uncertain: whether each observation comes with the variance of further noise of its own.
         key: random key of the initial weights.
 
     Example:
@@ -40,6 +45,7 @@ class GeneralizedGaussianProcess(eqx.Module):
     operator: PosteriorOperator
     log_noise: Float[Array, ""]
     noise_known: bool = eqx.field(static=True)
+    uncertain: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -50,13 +56,14 @@ class GeneralizedGaussianProcess(eqx.Module):
         depth: int = 3,
         set_interaction: bool = False,
         noise: float | Float[Array, ""] | None = None,
+        uncertain: bool = False,
         key: PRNGKeyArray,
     ) -> None:
         self_key, key = jax.random.split(key)
         alone = ElementwiseOperator(MLP(in_size, width, width=width, depth=depth, key=self_key))
         self.operator = PosteriorOperator(
             in_size,
-            in_size + 1,
+            in_size + 1 + uncertain,
             2 + rank,
             width=width,
             depth=depth,
@@ -66,22 +73,42 @@ class GeneralizedGaussianProcess(eqx.Module):
         )
         self.log_noise = jnp.log(jnp.asarray(0.1 if noise is None else noise, jnp.zeros(()).dtype))
         self.noise_known = noise is not None
+        self.uncertain = uncertain
 
     def __call__(
         self,
         points: Float[Array, "n d"],
         inputs: Float[Array, "m d"],
         targets: Float[Array, "m"],
+        noise_variance: Float[Array, "m"] | None = None,
         *,
         point_mask: Bool[Array, "n"] | None = None,
         observation_mask: Bool[Array, "m"] | None = None,
     ) -> LowRankGaussian:
-        """The posterior at `points`, given observed `targets` at `inputs`."""
-        observations = jnp.concatenate([inputs, targets[:, None]], axis=1)
+        """The posterior at `points`, given observed `targets` at `inputs`.
+
+        Args:
+            points: where to predict.
+            inputs: where was observed.
+            targets: what was observed.
+            noise_variance: further noise of each observation; read by an `uncertain` process only.
+            point_mask: which points are there; None if all are.
+            observation_mask: which observations are there; None if all are.
+        """
+        parts = [inputs, targets[:, None]]
+        if self.uncertain:
+            std = jnp.sqrt(jnp.zeros_like(targets) if noise_variance is None else noise_variance)
+            parts.append((std / (1 + std))[:, None])  # between zero and one, however noisy
+        observations = jnp.concatenate(parts, axis=1)
         out = self.operator(points, observations, input_mask=point_mask, observation_mask=observation_mask)
+        log_diag = jnp.logaddexp(jnp.minimum(out[:, 1], MAX_LOG_VARIANCE), self.log_floor)
+        return LowRankGaussian(out[:, 0], out[:, 2:] / self.rank**0.5, log_diag)
+
+    @property
+    def log_floor(self) -> Float[Array, ""]:
+        """Logarithm of the least variance of a prediction: the noise, known or learned, and never nothing."""
         log_noise = jax.lax.stop_gradient(self.log_noise) if self.noise_known else self.log_noise
-        floor = jnp.logaddexp(2 * log_noise, 2 * jnp.log(MIN_NOISE))
-        return LowRankGaussian(out[:, 0], out[:, 2:] / self.rank**0.5, jnp.logaddexp(out[:, 1], floor))
+        return jnp.logaddexp(2 * log_noise, 2 * jnp.log(MIN_NOISE))
 
     @property
     def rank(self) -> int:

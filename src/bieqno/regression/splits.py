@@ -13,7 +13,6 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from bieqno.gaussian import LowRankGaussian
 from bieqno.regression.process import GeneralizedGaussianProcess
 
-MAX_OBSERVATIONS = 256
 MAX_TARGETS = 32
 
 
@@ -25,6 +24,11 @@ class Data(eqx.Module):
     noise_variance: Float[Array, "m"]
     mask: Bool[Array, "m"]
 
+    def __check_init__(self) -> None:
+        rows = {name: getattr(self, name).shape for name in ("targets", "noise_variance", "mask")}
+        if self.inputs.ndim != 2 or any(shape != self.inputs.shape[:1] for shape in rows.values()):
+            raise ValueError(f"inputs of shape {self.inputs.shape} do not go with {rows}")
+
 
 class Split(eqx.Module):
     """A part of the data to be predicted from another part."""
@@ -35,14 +39,19 @@ class Split(eqx.Module):
     point_mask: Bool[Array, "t"]
     inputs: Float[Array, "s d"]
     targets: Float[Array, "s"]
+    observed_variance: Float[Array, "s"]
     observation_mask: Bool[Array, "s"]
+
+    def predicted(self, process: GeneralizedGaussianProcess) -> LowRankGaussian:
+        """What a process says about the one part, given the other."""
+        return process(
+            self.points, self.inputs, self.targets, self.observed_variance,
+            point_mask=self.point_mask, observation_mask=self.observation_mask,
+        )  # fmt: skip
 
     def negative_log_prob(self, process: GeneralizedGaussianProcess) -> Float[Array, ""]:
         """Joint negative log-probability per point (eq. 9 of the paper)."""
-        gaussian = process(
-            self.points, self.inputs, self.targets, point_mask=self.point_mask, observation_mask=self.observation_mask
-        )
-        return -masked_log_prob(gaussian, self) / jnp.maximum(jnp.sum(self.point_mask), 1)
+        return -masked_log_prob(self.predicted(process), self) / jnp.maximum(jnp.sum(self.point_mask), 1)
 
 
 def masked_log_prob(gaussian: LowRankGaussian, split: Split) -> Float[Array, ""]:
@@ -59,12 +68,22 @@ def masked_log_prob(gaussian: LowRankGaussian, split: Split) -> Float[Array, ""]
 
 
 class RandomSplits(eqx.Module):
-    """The batch source: for each member, random splits of the data outside its fold."""
+    """The batch source: for each member, random splits of the data outside its fold.
+
+    Attributes:
+        data: all the data.
+        folds: which member holds out which row; -1 for none.
+        members: number of members.
+        targets: points to be predicted in each split (M' of the paper); None draws their number.
+        observations: most observations of a split; None takes all others.
+        batch_size: splits of each member.
+    """
 
     data: Data
     folds: Int[Array, "m"]
     members: int = eqx.field(static=True)
     targets: int | None = eqx.field(static=True)
+    observations: int | None = eqx.field(static=True)
     batch_size: int = eqx.field(static=True)
 
     def __call__(self, key: PRNGKeyArray) -> Split:
@@ -77,18 +96,18 @@ class RandomSplits(eqx.Module):
         order_key, size_key = jax.random.split(key)
         usable = self.data.mask & (self.folds != member)
         count = jnp.sum(usable)
-        # A random order in which the usable rows come first.
-        rows = jnp.argsort(jnp.where(usable, jax.random.uniform(order_key, usable.shape), 2.0))
-        most = MAX_TARGETS if self.targets is None else self.targets
-        most = min(most, self.data.mask.shape[0])
+        rows = self.data.mask.shape[0]
+        most = min(MAX_TARGETS if self.targets is None else self.targets, rows)
+        seen = rows if self.observations is None else min(rows, most + self.observations)
+        # The first rows of a random order in which the usable ones come first; no need to sort the rest.
+        _, order = jax.lax.top_k(jnp.where(usable, jax.random.uniform(order_key, usable.shape), -1.0), seen)
         if self.targets is None:
             largest = jnp.clip((4 * count) // 5, 1, most)
             size = jax.random.randint(size_key, (), 1, largest + 1)
         else:
             size = jnp.minimum(self.targets, count - 1)
-        seen = min(self.data.mask.shape[0], most + MAX_OBSERVATIONS)
         place = jnp.arange(seen)
-        return _split(self.data, rows[:most], place[:most] < size, rows[:seen], (place >= size) & (place < count))
+        return _split(self.data, order[:most], place[:most] < size, order, (place >= size) & (place < count))
 
 
 def held_out(data: Data, folds: Int[Array, "m"], members: int) -> Split:
@@ -103,7 +122,7 @@ def held_out(data: Data, folds: Int[Array, "m"], members: int) -> Split:
 
 
 class HeldOutLoss(eqx.Module):
-    """The validation: negative log-probability of the held-out points, after the best common scaling of their sd.
+    """The validation: negative log-probability of the held-out points, after the best common scaling of their variance.
 
     The scaling is applied to the finished process as well (`calibration`). Without it the loss would rise, and stop the
     training, as soon as the predictions become too sure, long before the mean is at its best.
@@ -113,36 +132,54 @@ class HeldOutLoss(eqx.Module):
 
     def __call__(self, members: GeneralizedGaussianProcess) -> Float[Array, ""]:
         """Mean over all held-out points of all members."""
-        score, std = standard_scores(members, self.split)
-        mask = self.split.point_mask
-        count = jnp.sum(mask)
-        log_std = jnp.sum(jnp.where(mask, jnp.log(std), 0)) / count
-        return log_std + 0.5 * jnp.log(calibration(score, mask)) + 0.5 * (1 + jnp.log(2 * jnp.pi))
+        square, variance = _held_out_errors(members, self.split)
+        mask, further = self.split.point_mask, self.split.noise_variance
+        variance = _scale(square, variance, further, mask) * variance + further
+        terms = 0.5 * (jnp.log(2 * jnp.pi * variance) + square / variance)
+        return jnp.sum(jnp.where(mask, terms, 0)) / jnp.sum(mask)
 
 
-def calibration(score: Float[Array, "k m"], mask: Bool[Array, "k m"]) -> Float[Array, ""]:
-    """Factor of the variance under which the held-out errors are as large as they should be.
+def calibration(members: GeneralizedGaussianProcess, split: Split) -> Float[Array, ""]:
+    """Factor of the ensemble's variance under which the held-out errors are as large as they should be.
 
-    Their mean square, drawn towards one by five errors of the right size, so that a handful of points decides nothing.
+    The variance is that of all members together, which is what will be predicted; the error is that of the one member
+    that never saw the point. A factor for single members would be too large: their spread would count twice.
     """
-    return (jnp.sum(jnp.where(mask, score**2, 0)) + 5) / (jnp.sum(mask) + 5)
+
+    def of_fold(fold: tuple[Int[Array, ""], Split]) -> tuple[Array, Array]:
+        own, part = fold
+
+        def moments(process: GeneralizedGaussianProcess) -> tuple[Array, Array]:
+            gaussian = part.predicted(process)
+            return gaussian.mean, gaussian.variance
+
+        mean, variance = eqx.filter_vmap(moments)(members)
+        return (part.values - mean[own]) ** 2, jnp.mean(variance, axis=0) + jnp.var(mean, axis=0)
+
+    # One fold after the other: of many rows, all at once would take much memory.
+    square, variance = jax.lax.map(of_fold, (jnp.arange(split.values.shape[0]), split))
+    return _scale(square, variance, split.noise_variance, split.point_mask)
 
 
-def standard_scores(
+def _scale(
+    square: Float[Array, "k m"], variance: Float[Array, "k m"], further: Float[Array, "k m"], mask: Bool[Array, "k m"]
+) -> Float[Array, ""]:
+    """The mean square of errors over deviations, drawn towards one by five of the right size: a handful decides nothing.
+
+    The further noise of a row is known and not scaled.
+    """
+    relative = jnp.maximum(square - further, 0) / variance
+    return (jnp.sum(jnp.where(mask, relative, 0)) + 5) / (jnp.sum(mask) + 5)
+
+
+def _held_out_errors(
     members: GeneralizedGaussianProcess, split: Split
 ) -> tuple[Float[Array, "k m"], Float[Array, "k m"]]:
-    """Error of each held-out point over its predicted standard deviation, and that deviation."""
+    """Square of the error of each held-out point, and its predicted variance."""
 
     def of_member(process: GeneralizedGaussianProcess, split: Split) -> tuple[Array, Array]:
-        gaussian = process(
-            split.points,
-            split.inputs,
-            split.targets,
-            point_mask=split.point_mask,
-            observation_mask=split.observation_mask,
-        )
-        std = jnp.sqrt(gaussian.variance + split.noise_variance)
-        return (split.values - gaussian.mean) / std, std
+        gaussian = split.predicted(process)
+        return (split.values - gaussian.mean) ** 2, gaussian.variance
 
     return eqx.filter_vmap(of_member)(members, split)
 
@@ -166,5 +203,6 @@ def _split(
         point_mask,
         data.inputs[observed],
         data.targets[observed],
+        data.noise_variance[observed],
         observation_mask,
     )
