@@ -42,6 +42,9 @@ format: $(VENV)/.installed  ## mend style and formatting
 bench: $(VENV)/.installed-bench  ## measure speed side by side with peers
 	@$(BIN)/python benchmarks/operators.py
 	@$(BIN)/python benchmarks/filters.py
+	@$(BIN)/python benchmarks/regression.py
+	@$(BIN)/python benchmarks/chunking.py
+	@$(BIN)/python benchmarks/deep_kernel.py
 
 validate: $(VENV)/.installed  ## compare tuned filters with the published scores (several minutes)
 	@$(BIN)/python benchmarks/validate.py
