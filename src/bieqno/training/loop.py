@@ -4,20 +4,18 @@ Steps run in compiled chunks; between chunks there is time for progress, validat
 step k is derived from the key and k alone, so a run that was killed and goes on ends with the same bits.
 """
 
-import math
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from threadpoolctl import threadpool_limits
 
 from bieqno.tensorfile import PersistenceError
@@ -27,23 +25,14 @@ from bieqno.training.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from bieqno.training.record import judge, out_of_patience, progress, start, story
 from bieqno.training.result import FitResult, Progress, TrainingError
-from bieqno.training.step import State, Step, is_key, run_chunk, trainable
+from bieqno.training.step import State, Step, run_chunk
 
 M = TypeVar("M")
 
 ADAM = optax.adam(1e-3)
 """The default optimizer; one object, so that runs of equal shape share one compilation."""
-
-
-class _Record(NamedTuple):
-    """What lives between chunks."""
-
-    state: State
-    best: Any
-    best_value: Float[Array, ""]
-    best_step: Int[Array, ""]
-    stale: Int[Array, ""]
 
 
 def fit(
@@ -117,7 +106,7 @@ def fit(
     if mesh is not None:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # axes that the compiler may use as it sees fit
     step = Step(loss, sample_batch, optimizer, source_state is not None, microbatches, mesh)
-    record = _start(module, optimizer, source_state)
+    record = start(module, optimizer, source_state)
     _check_batch(step, record.state, key, mesh)
 
     folder = None if checkpoint is None else Path(checkpoint)
@@ -143,13 +132,13 @@ def fit(
             write_checkpoint(folder, record, {"losses": losses, "validations": validations}, run=run)
 
     def result() -> FitResult[M]:
-        stopped = _out_of_patience(record, patience) and int(record.state.step) < steps
-        return _result(record, losses, validations, validated=validate is not None, stopped=stopped)
+        stopped = out_of_patience(record, patience) and int(record.state.step) < steps
+        return story(record, losses, validations, validated=validate is not None, stopped=stopped)
 
-    started = saved = time.monotonic()
+    begun = saved = time.monotonic()
     first = int(record.state.step)
     try:
-        while (done := int(record.state.step)) < steps and not _out_of_patience(record, patience):
+        while (done := int(record.state.step)) < steps and not out_of_patience(record, patience):
             length = min(chunk_steps - done % chunk_steps, steps - done)
             # Small linear algebra inside a compiled loop is slowed down by threads of its own.
             with threadpool_limits(1, "blas"):
@@ -160,12 +149,12 @@ def fit(
             if validate is not None:
                 validation = float(np.float32(_evaluate(validate, state.module)))
                 validations = np.append(validations, np.float32(validation))
-                record = _judge(record, validation)
+                record = judge(record, validation)
             if time.monotonic() - saved >= checkpoint_seconds:
                 save()
                 saved = time.monotonic()
             if on_progress is not None:
-                on_progress(_progress(record.state, steps, values, validation, started, first))
+                on_progress(progress(record.state, steps, values, validation, begun, first))
             if int(state.longest_streak) >= min(max_bad_steps, steps):
                 raise TrainingError(
                     f"loss or gradient was not finite in {int(state.longest_streak)} steps in a row before step "
@@ -190,78 +179,6 @@ def fit(
 @eqx.filter_jit
 def _evaluate(validate: Callable[[Any], Float[Array, ""]], module: Any) -> Float[Array, ""]:
     return validate(module)
-
-
-def _start(module: Any, optimizer: optax.GradientTransformation, source_state: Any) -> _Record:
-    zero = jnp.zeros((), jnp.int32)
-    state = State(
-        module,
-        optimizer.init(trainable(module)[0]),
-        jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, source_state),
-        step=zero,
-        streak=zero,
-        longest_streak=zero,
-        skipped=zero,
-    )
-    # Arrays of weak type (made from plain numbers) would change their type on the way through a checkpoint.
-    state = jax.tree.map(
-        lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_array(x) and not is_key(x) else x, state
-    )
-    return _Record(state, state.module, jnp.float32(jnp.inf), zero, zero)
-
-
-def _judge(record: _Record, validation: float) -> _Record:
-    """Keep the best module, and count how long it has been the best."""
-    if validation < float(record.best_value):
-        return record._replace(
-            best=record.state.module,
-            best_value=jnp.float32(validation),
-            best_step=record.state.step,
-            stale=jnp.zeros((), jnp.int32),
-        )
-    return record._replace(stale=record.stale + 1)
-
-
-def _out_of_patience(record: _Record, patience: int | None) -> bool:
-    return patience is not None and int(record.stale) >= patience
-
-
-def _progress(
-    state: State,
-    steps: int,
-    values: Float[Array, "length"],
-    validation: float | None,
-    started: float,
-    first: int,
-) -> Progress:
-    seconds = time.monotonic() - started
-    step = int(state.step)
-    finite = np.asarray(values)[np.isfinite(values)]
-    return Progress(
-        step,
-        steps,
-        float(finite.mean()) if finite.size else math.nan,
-        validation,
-        int(state.skipped),
-        seconds,
-        seconds / (step - first) * (steps - step),
-    )
-
-
-def _result(
-    record: _Record, losses: np.ndarray, validations: np.ndarray, *, validated: bool, stopped: bool
-) -> FitResult[Any]:
-    state = record.state
-    use_best = validated and bool(jnp.isfinite(record.best_value))
-    return FitResult(
-        module=record.best if use_best else state.module,
-        losses=losses,
-        validations=validations,
-        best_step=int(record.best_step if use_best else state.step),
-        skipped=int(state.skipped),
-        stopped_early=stopped,
-        source_state=state.source,
-    )
 
 
 def _replicate(tree: Any, mesh: Mesh) -> Any:
