@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,19 +20,19 @@ from bieqno.assimilation.twin import cycle
 from bieqno.scores import rmse
 
 
-class Tuning(eqx.Module):
+class Tuning(NamedTuple):
     """The winner, and the score surface it won on.
 
     Args:
         best: the winning settings by name.
-        score: their score: error of the analysis mean, averaged over windows and truths.
+        score: their score: error of the analysis mean, averaged over windows and truths; infinite if all diverged.
         surface: all settings tried, each with its score, its share of diverged runs and the number of
-            windows it was judged on.
+            windows it was judged on; the winner is among its attributes, so that `save_dataset` stores both.
     """
 
-    best: dict[str, float] = eqx.field(static=True)
-    score: float = eqx.field(static=True)
-    surface: xr.Dataset = eqx.field(static=True)
+    best: dict[str, float]
+    score: float
+    surface: xr.Dataset
 
 
 def tune(
@@ -88,8 +89,10 @@ def tune(
     if not names or any(v.ndim != 1 or not v.size for v in values):
         raise ValueError(f"expected at least one value for each setting, got {dict(settings)}")
     length = trials.twins.truth.shape[1]
-    if not rungs >= 1 or not 0 < keep < 1:
-        raise ValueError(f"rungs are at least 1 and keep lies between 0 and 1, got {rungs} and {keep}")
+    if not rungs >= 1 or not 0 < keep < 1 or not chunk >= 1:
+        raise ValueError(
+            f"rungs and chunk are at least 1 and keep lies between 0 and 1, got {rungs}, {chunk} and {keep}"
+        )
     if burn_in >= round(length * keep ** (rungs - 1)):
         raise ValueError(
             f"the first rung has {round(length * keep ** (rungs - 1))} of {length} windows, "
@@ -133,12 +136,9 @@ def tune(
                 progress(begin + len(part), len(alive))
         ranked = alive[np.lexsort((score[alive], diverged[alive]))]
         alive = ranked if rung == rungs - 1 else ranked[: max(1, round(len(ranked) * keep))]
-    best = alive[0]
-    return Tuning(
-        dict(zip(names, table[best].tolist(), strict=True)),
-        float(score[best]),
-        _surface(names, values, score, diverged, windows),
-    )
+    best, winner = dict(zip(names, table[alive[0]].tolist(), strict=True)), float(score[alive[0]])
+    surface = _surface(names, values, score, diverged, windows)
+    return Tuning(best, winner, surface.assign_attrs({f"best_{k}": v for k, v in best.items()}, best_score=winner))
 
 
 def _surface(
