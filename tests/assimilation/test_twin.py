@@ -211,7 +211,7 @@ def test_tuning_finds_the_optimum_and_handles_divergence(tmp_path):
     stored = load_dataset(save_dataset(surface, tmp_path / "surface.nc"))
     assert stored.attrs["best_inflation"] == found.best["inflation"]
     assert stored.attrs["best_score"] == found.score
-    assert heard == [(4, 6), (6, 6), (3, 3)]
+    assert heard == [(3, 6), (6, 6), (3, 3)]
     assert sorted(np.unique(surface["windows"])) == [30, 60]
     with pytest.raises(ValueError, match="no more than the burn-in of 59"):
         tune(lambda i: ETKF(), {"i": [1.0]}, MODEL, OBSERVATION, trials, burn_in=59, rungs=2, key=KEY)

@@ -34,7 +34,7 @@ def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, ""])
 
 def distances(
     first: Float[Array | np.ndarray, "k d"],
-    second: Float[Array | np.ndarray, "l d"],
+    second: Float[Array | np.ndarray, "l _"],
     *,
     period: float | tuple[float, ...] | None = None,
 ) -> Float[Array, "k l"]:
@@ -105,9 +105,9 @@ class Neighbours(eqx.Module):
             return cls(jnp.zeros((len(here), 0), int), jnp.zeros((len(here), 0)), 0)
         length = np.broadcast_to(np.inf if period is None else np.asarray(period, float), here.shape[1:])
         box = np.where(np.isfinite(length), length, 0)  # the tree's way to say that a dimension does not close
-        here, there = (
-            np.where(box > 0, x % np.where(box > 0, box, 1) % np.where(box > 0, box, 1), x) for x in (here, there)
-        )
+        whole = np.where(box > 0, box, 1)
+        # Twice, since the remainder of a tiny negative number is rounded to the period itself.
+        here, there = (np.where(box > 0, x % whole % whole, x) for x in (here, there))
         tree = KDTree(there, boxsize=box)
         most = len(there)
         if np.isfinite(radius):

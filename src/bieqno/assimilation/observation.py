@@ -158,8 +158,8 @@ class Observation(eqx.Module):
         self,
         value: Float[Array, "m"],
         *,
-        mask: Bool[Array, "m"] | None = None,
-        reference: Float[Array, "m"] | None = None,
+        mask: Bool[Array, "_"] | None = None,
+        reference: Float[Array, "_"] | None = None,
         start: Float[Array, "N n"] | None = None,
     ) -> Observed:
         """The observations of one window, as a filter wants them.

@@ -66,7 +66,7 @@ def tune(
         rungs: 1 for a plain grid; otherwise the number of rounds of halving.
         keep: share of the settings that survives a round.
         limit: see `cycle`.
-        chunk: how many settings run at once, all trials of each together, as one compiled program.
+        chunk: most settings to run at once, all trials of each together, as one compiled program.
         progress: called between chunks with the number of settings done and the number in this round.
         key: the same for all settings, so that they are compared on equal terms.
 
@@ -123,10 +123,11 @@ def tune(
     for rung in range(rungs):
         span = round(length * keep ** (rungs - 1 - rung))
         shown = first_windows(trials, span)
-        for begin in range(0, len(alive), chunk):
-            part = alive[begin : begin + chunk]
-            # Filling the last chunk up with repeats spares a compilation for its odd size.
-            padded = np.resize(part, min(chunk, len(alive)))
+        # Chunks of one size spare a compilation; even ones leave little to fill up with repeats.
+        even = -(-len(alive) // -(-len(alive) // chunk))
+        for begin in range(0, len(alive), even):
+            part = alive[begin : begin + even]
+            padded = np.resize(part, even)
             errors, lost = (np.asarray(x)[: len(part)] for x in judge(jnp.asarray(table[padded], float), shown))
             diverged[part], windows[part] = lost.mean(axis=1), span
             kept = np.where(lost | ~np.isfinite(errors), np.nan, errors)
