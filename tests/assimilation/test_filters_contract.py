@@ -125,7 +125,11 @@ class Dealt(eqx.Module):
 def test_filters_refuse_what_does_not_fit():
     prior, observed = window(5)
     key = jax.random.key(0)
-    with pytest.raises(ValueError, match=r"neighbours are known for 3 variables, the state has 6"):
+    with pytest.raises(
+        ValueError, match="known for 6 variables and 3 observations, the state has 6 and 4 are observed"
+    ):
+        LETKF(Neighbours.within(1.0, catalogue.RING, catalogue.RING[:3]), 1.0)(prior, observed, key=key)
+    with pytest.raises(ValueError, match="known for 3 variables and 4 observations, the state has 6"):
         LETKF(Neighbours.within(1.0, catalogue.RING[:3], catalogue.RING[:4]), 1.0)(prior, observed, key=key)
     with pytest.raises(ValueError, match=r"need tapers \(4, 6\) and \(4, 4\), got \(4, 5\)"):
         SerialEnSRF(jnp.ones((4, 5)), jnp.ones((4, 4)))(prior, observed, key=key)

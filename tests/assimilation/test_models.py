@@ -102,3 +102,21 @@ def test_a_parameter_is_found_along_with_the_state():
     assert abs(float(run.kept["mean"][-1, 8]) - 8) < 0.2
     with pytest.raises(ValueError, match=r"each of the 30 members, got shape \(3, 1\)"):
         append_parameters(lambda p: Lorenz96(8, p[0]), observation, states, guesses[:3])
+
+
+def test_a_parameter_of_a_model_with_error_can_be_estimated_too():
+    walk = lambda p: NoisyModel(lambda z: z + p, 0.1)  # noqa: E731
+    model, _, ensemble = append_parameters(walk, Observation([0], 1.0), jnp.zeros((500, 1)), jnp.full((500, 1), 2.0))
+    moved = forecast(model, ensemble, key=KEY)
+    assert jnp.array_equal(moved[:, 1], ensemble[:, 1])
+    # Every member has an error of its own: 500 draws give the deviation to 3 %; four times that.
+    assert float(moved[:, 0].std()) == pytest.approx(0.1, rel=0.13)
+
+
+def test_what_a_host_model_raises_reaches_the_user():
+    def expired(ensemble):
+        raise RuntimeError("no licence for this model")
+
+    observed = simulate(lambda z: z, Observation([0], 1.0), 2, state=jnp.ones(2), key=KEY).observations
+    with pytest.raises(Exception, match="no licence for this model"):
+        cycle(ETKF(), HostModel(expired), Observation([0], 1.0), jnp.ones((3, 2)), observed, key=KEY).diverged.item()

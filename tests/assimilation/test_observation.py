@@ -63,6 +63,15 @@ def test_gaps_are_nan_or_masked():
         (lambda: Observation([0, 5], 1.0).size(4), "components 0 to 5 of a state of 4 variables"),
         (lambda: Observation([0, 1], jnp.ones(3)).size(4), r"\(2,\) values are observed, which the error law"),
         (lambda: Observation(jnp.ones((2, 3)), 1.0).size(4), r"expects a state of 3 variables, got \(4,\)"),
+        (lambda: Observation(lambda z: z[0], 1.0).size(4), r"got shape \(\) for a state of 4 variables"),
+        (lambda: Observation([0], jnp.nan), "finite"),
+        (lambda: Observation([0, 1], jnp.array([[1.0, 5.0], [0.0, 1.0]])), "symmetric"),
+        (
+            lambda: Observation([0, 1], jnp.array([[1.0, 5.0], [5.0, 1.0]])),
+            "no negative eigenvalue, and this one has -4",
+        ),
+        (lambda: distances(jnp.ones((2, 1)), jnp.ones((2, 2))), r"got shapes \(2, 1\) and \(2, 2\)"),
+        (lambda: Neighbours.within(1.0, jnp.ones((2, 2)), jnp.ones((2, 2)), period=(1.0, 1.0, 1.0)), "each of 2 dim"),
     ],
 )
 def test_what_does_not_fit_is_refused(make, message):
@@ -87,11 +96,14 @@ def test_gaspari_cohn_is_a_taper():
 
 # The number of points is fixed, since each one compiles anew; where they are is free.
 @settings(deadline=None, max_examples=10)
-@given(seed=st.integers(0, 1000), radius=st.floats(0.5, 6.0), periodic=st.booleans())
-def test_neighbours_are_those_within_the_radius(seed, radius, periodic):
+@given(
+    seed=st.integers(0, 1000),
+    radius=st.floats(0.5, 6.0),
+    period=st.sampled_from([None, 10.0, (10.0, float("inf"))]),
+)
+def test_neighbours_are_those_within_the_radius(seed, radius, period):
     rng = np.random.default_rng(seed)
-    here, there = rng.uniform(0, 10, (12, 2)), rng.uniform(0, 10, (9, 2))
-    period = 10.0 if periodic else None
+    here, there = rng.uniform(-5, 10, (12, 2)), rng.uniform(-5, 10, (9, 2))
     found = Neighbours.within(radius, here, there, period=period)
     dense = np.asarray(distances(here, there, period=period))
     for row, (numbers, far) in enumerate(zip(np.asarray(found.indices), np.asarray(found.distance), strict=True)):

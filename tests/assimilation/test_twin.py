@@ -15,15 +15,18 @@ from bieqno.assimilation import (
     cycle,
     keep_ensembles,
     keep_mean,
+    keep_moments,
     keep_triples,
     load_dataset,
     make_trials,
     save_dataset,
     simulate,
+    summarise,
     to_dataset,
     tune,
 )
 from bieqno.report import plot_rank_histogram, plot_run, plot_spread_error
+from bieqno.scores import rmse
 
 KEY = jax.random.key(0)
 MODEL = Lorenz63(window=0.1)
@@ -114,6 +117,14 @@ def test_divergence_is_data(twin, ensemble):
             r"keeps the shape \(10, 3\), got \(2, 3\)",
         ),
         (
+            lambda twin, e: cycle(ETKF(), MODEL, OBSERVATION, e[:0], twin.observations, key=KEY),
+            r"at least one of them, got shape \(0, 3\)",
+        ),
+        (
+            lambda twin, e: OBSERVATION.window(jnp.zeros(2), reference=jnp.zeros(3)),
+            r"reference has shape \(3,\), the observed values \(2,\)",
+        ),
+        (
             lambda twin, e: simulate(MODEL, OBSERVATION, 3, state=STATE, mask=jnp.ones((2, 2), bool), key=KEY),
             r"mask has shape \(2, 2\), the observations \(3, 2\)",
         ),
@@ -130,6 +141,14 @@ def test_dataset_makes_the_round_trip_and_the_figures(twin, ensemble, tmp_path):
     assert dict(data.sizes) == {"time": 30, "member": 10, "state": 3, "observation": 2}
     again = load_dataset(save_dataset(data, tmp_path / "new" / "run.nc"))
     assert again.identical(data)
+    table = summarise(again, burn_in=5)
+    errors = rmse(twin.truth, run.kept["posterior"].mean(axis=1))[5:]
+    analysis = table.sel(stage="analysis", score="rmse")
+    assert float(analysis["mean"]) == pytest.approx(float(errors.mean()), rel=1e-5)
+    assert float(analysis["low"]) < float(analysis["mean"]) < float(analysis["high"])
+    assert bool(np.isfinite(table["mean"]).all())
+    with pytest.raises(ValueError, match="4 sound windows, 2 are left after a burn-in of 28"):
+        summarise(again, burn_in=28)
     for name, figure in {
         "run": plot_run(again, observed=[0, 2]),
         "ranks": plot_rank_histogram(again, burn_in=5),
@@ -143,7 +162,31 @@ def test_dataset_makes_the_round_trip_and_the_figures(twin, ensemble, tmp_path):
         to_dataset(cycle(ETKF(), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_mean, key=KEY))
 
 
-def test_tuning_finds_the_optimum_and_handles_divergence():
+def test_a_record_of_ones_own_and_gaps_reach_the_dataset(twin, ensemble):
+    def keep(prior, posterior, observed, *, key):
+        return {"third": jnp.mean(posterior**3, axis=0), "observed": observed.value, "mask": observed.mask}
+
+    mask = jnp.arange(60).reshape(30, 2) % 3 > 0
+    gaps = Observations(twin.observations.value, mask, twin.observations.reference)
+    data = to_dataset(cycle(ETKF(), MODEL, OBSERVATION, ensemble, gaps, record=keep, key=KEY))
+    assert data["third"].dims == ("time", "third_1")
+    assert np.array_equal(np.isfinite(data["observed"].values), np.asarray(mask))
+
+
+@pytest.mark.parametrize("members", [1, 2])
+def test_figures_of_the_smallest_ensembles_and_of_moments(twin, ensemble, members):
+    for record in (keep_ensembles, keep_moments):
+        run = cycle(ETKF(), MODEL, OBSERVATION, ensemble[:members], twin.observations, record=record, key=KEY)
+        data = to_dataset(run, twin)
+        assert len(plot_run(data).axes) == 3
+        assert len(plot_spread_error(data).axes) == 2
+    with pytest.raises(ValueError, match=r"some of the 3 variables, from 0, got \[7\]"):
+        plot_run(data, variables=[7])
+    with pytest.raises(ValueError, match="each of the 2 observations, got 3"):
+        plot_run(data, observed=[0, 1, 2])
+
+
+def test_tuning_finds_the_optimum_and_handles_divergence(tmp_path):
     trials = make_trials(MODEL, OBSERVATION, 60, state=STATE, truths=2, members=6, key=KEY)
     heard = []
     found = tune(
@@ -165,7 +208,10 @@ def test_tuning_finds_the_optimum_and_handles_divergence():
     surface = found.surface
     assert surface["diverged"].sel(inflation=1e4).values.tolist() == [1.0, 1.0]
     assert float(surface["score"].min()) == pytest.approx(found.score)
-    assert heard == [(4, 6), (6, 6), (3, 3)]
+    stored = load_dataset(save_dataset(surface, tmp_path / "surface.nc"))
+    assert stored.attrs["best_inflation"] == found.best["inflation"]
+    assert stored.attrs["best_score"] == found.score
+    assert heard == [(3, 6), (6, 6), (3, 3)]
     assert sorted(np.unique(surface["windows"])) == [30, 60]
     with pytest.raises(ValueError, match="no more than the burn-in of 59"):
         tune(lambda i: ETKF(), {"i": [1.0]}, MODEL, OBSERVATION, trials, burn_in=59, rungs=2, key=KEY)

@@ -40,6 +40,7 @@ from bieqno.assimilation.records import (
     keep_moments,
     keep_triples,
 )
+from bieqno.assimilation.summary import summarise
 from bieqno.assimilation.trials import Trials, make_trials, sweep
 from bieqno.assimilation.tuning import Tuning, tune
 from bieqno.assimilation.twin import Observations, Run, Twin, cycle, simulate, spin_up
@@ -92,6 +93,7 @@ __all__ = [
     "save_dataset",
     "simulate",
     "spin_up",
+    "summarise",
     "sweep",
     "to_dataset",
     "tune",

@@ -9,13 +9,15 @@ import xarray as xr
 
 from bieqno.assimilation.twin import Run, Twin
 
-# Where the second and third axes of what the records keep belong.
+# Where the axes of what the records of this library keep belong; those of other records get names of their own.
 _DIMENSIONS = {
     "prior": ("time", "member", "state"),
     "posterior": ("time", "member", "state"),
     "predicted": ("time", "member", "observation"),
     "perturbed": ("time", "member", "observation"),
     "std": ("time", "observation"),
+    "observed": ("time", "observation"),
+    "mask": ("time", "observation"),
     "mean": ("time", "state"),
     "spread": ("time", "state"),
     "prior_mean": ("time", "state"),
@@ -27,6 +29,8 @@ _NAMES = {
     "predicted": "predicted observations of the forecast ensemble",
     "perturbed": "perturbed observations",
     "std": "standard deviation of the observation errors",
+    "observed": "observed values",
+    "mask": "value was observed",
     "mean": "mean of the analysis ensemble",
     "spread": "standard deviation of the analysis ensemble",
     "prior_mean": "mean of the forecast ensemble",
@@ -43,7 +47,8 @@ def to_dataset(
 ) -> xr.Dataset:
     """A run, with the truth if there is one, as a dataset of time, member, state and observation.
 
-    From the window in which the run diverged on, its values are missing and `sound` is 0.
+    From the window in which the run diverged on, its values are missing and `sound` is 0. What a record of your own
+    keeps under a name such as `extra` has the dimensions time, `extra_1`, `extra_2` and so on.
 
     Args:
         run: from `cycle`, with a record that keeps a dictionary.
@@ -68,17 +73,22 @@ def to_dataset(
     if np.ndim(run.diverged):
         raise ValueError("expected one run; select one of the sweep first, as in jax.tree.map(lambda x: x[0], run)")
     diverged = int(run.diverged)
-    known = {name: np.asarray(value) for name, value in run.kept.items() if name in _DIMENSIONS}
-    steps = len(next(iter(known.values()))) if known else 0
+    steps = len(run.kept[next(iter(run.kept))]) if run.kept else 0
     sound = np.arange(steps) < (diverged if diverged >= 0 else steps)
-    variables: dict[str, Any] = {
-        name: (
-            _DIMENSIONS[name],
-            np.where(sound.reshape(-1, *[1] * (value.ndim - 1)), value, np.nan),
-            {"long_name": _NAMES[name]},
+    variables: dict[str, Any] = {}
+    for name, kept in run.kept.items():
+        value = np.asarray(kept)
+        axes = _DIMENSIONS.get(name) or ("time", *(f"{name}_{axis}" for axis in range(1, value.ndim)))
+        if np.issubdtype(value.dtype, np.floating):
+            value = np.where(sound.reshape(-1, *[1] * (value.ndim - 1)), value, np.nan)
+        variables[name] = (
+            axes,
+            value.astype("i1") if value.dtype == bool else value,
+            {"long_name": _NAMES.get(name, name)},
         )
-        for name, value in known.items()
-    }
+    if {"observed", "mask"} <= run.kept.keys():
+        axes, value, about = variables["observed"]
+        variables["observed"] = (axes, np.where(np.asarray(run.kept["mask"]), value, np.nan), about)
     flags = {"long_name": "run is sound", "flag_values": np.array([0, 1], "i1"), "flag_meanings": "diverged sound"}
     variables["sound"] = (("time",), sound.astype("i1"), flags)
     if twin is not None:
@@ -91,7 +101,7 @@ def to_dataset(
     axis = {"axis": "T", "standard_name": "time", "units": "1", "long_name": "model time since the first ensemble"}
     data = data.assign_coords(time=("time", window * np.arange(1, steps + 1), axis))
     order = [name for name in ("time", "member", "state", "observation") if name in data.sizes]
-    data = data.transpose(*order)
+    data = data.transpose(*order, ...)
     return data.assign_attrs(Conventions="CF-1.11", source="bieqno", diverged=diverged, **(attributes or {}))
 
 

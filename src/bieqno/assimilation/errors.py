@@ -9,6 +9,7 @@ import abc
 from collections.abc import Callable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
@@ -32,47 +33,21 @@ class AbstractError(eqx.Module):
         """Multiply every row of white noise by R^(1/2)."""
 
 
-class ConstantError(AbstractError):
-    """Independent errors of constant size.
+class IndependentError(AbstractError):
+    """Independent errors, of constant size or of one that depends on the observed value.
 
     Args:
-        deviation: standard deviation, one number or one a component.
-        floor: least standard deviation.
-    """
-
-    deviation: Float[Array, ""] | Float[Array, "m"]
-    floor: float = eqx.field(static=True)
-
-    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
-        """Standard deviation of each component."""
-        deviation = jnp.maximum(jnp.abs(self.deviation), self.floor)
-        return jnp.broadcast_to(deviation, reference.shape).astype(reference.dtype)
-
-    def whiten(
-        self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
-    ) -> Float[Array, "k m"]:
-        """Divide by the standard deviation."""
-        return jnp.where(mask, rows / self.std(reference), 0)
-
-    def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
-        """Multiply by the standard deviation."""
-        return noise * self.std(reference)
-
-
-class LawError(AbstractError):
-    """Independent errors whose size depends on the observed value.
-
-    Args:
-        law: from the values to standard deviations; its absolute value counts.
+        law: from the values to standard deviations, or to one for all; its absolute value counts.
         floor: least standard deviation, where the law passes through zero.
     """
 
-    law: Callable[[Float[Array, "m"]], Float[Array, "m"]]
+    law: Callable[[Float[Array, "m"]], Float[Array, "#m"] | Float[Array, ""] | float]
     floor: float = eqx.field(static=True)
 
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
         """Standard deviation of each component."""
-        return jnp.maximum(jnp.abs(self.law(reference)), self.floor)
+        deviation = jnp.maximum(jnp.abs(jnp.asarray(self.law(reference))), self.floor)
+        return jnp.broadcast_to(deviation, reference.shape).astype(reference.dtype)
 
     def whiten(
         self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
@@ -119,6 +94,16 @@ class CorrelatedError(AbstractError):
         return noise @ self._power(0.5, jnp.ones(noise.shape[1], bool))
 
 
+class ConstantLaw(eqx.Module):
+    """The same standard deviations whatever the values: one for all, or one a component."""
+
+    deviation: Float[Array, ""] | Float[Array, "m"]
+
+    def __call__(self, values: Float[Array, "k"]) -> Float[Array, ""] | Float[Array, "m"]:
+        """The standard deviations."""
+        return self.deviation
+
+
 class AffineLaw(eqx.Module):
     """The paper's standard deviation, ``slope * value + offset``.
 
@@ -153,13 +138,28 @@ def as_error(
         floor: least standard deviation.
     """
     if callable(error):
-        return LawError(error, floor)
+        return IndependentError(error, floor)
     array = jnp.asarray(error, float)
-    if array.ndim < 2:
-        return ConstantError(array, floor)
-    if array.ndim == 2 and array.shape[0] == array.shape[1]:
-        return CorrelatedError(array, floor)
-    raise ValueError(
-        "an error is a standard deviation, one a component, a square covariance matrix or a function; "
-        f"got shape {array.shape}"
-    )
+    if array.ndim > 2 or (array.ndim == 2 and array.shape[0] != array.shape[1]):
+        raise ValueError(
+            "an error is a standard deviation, one a component, a square covariance matrix or a function; "
+            f"got shape {array.shape}"
+        )
+    # A traced array has no values yet to look at.
+    if not isinstance(array, jax.core.Tracer):
+        _check(np.asarray(array))
+    return IndependentError(ConstantLaw(array), floor) if array.ndim < 2 else CorrelatedError(array, floor)
+
+
+def _check(error: np.ndarray) -> None:
+    """Refuse what is no standard deviation or no covariance."""
+    if not np.isfinite(error).all():
+        raise ValueError("standard deviations and covariances are finite; leave values out by a mask or NaN instead")
+    if error.ndim == 2 and error.size:
+        # Rounding of a matrix product in 32 bits.
+        slack = 1e-5 * np.abs(error).max() * len(error)
+        if np.abs(error - error.T).max() > slack:
+            raise ValueError("a covariance matrix is symmetric, and this one is not")
+        least = np.linalg.eigvalsh(error.astype(float)).min()
+        if least < -slack:
+            raise ValueError(f"a covariance matrix has no negative eigenvalue, and this one has {least:.3g}")

@@ -1,11 +1,12 @@
-"""Functions of ``I + S S^T`` applied to one vector, without an eigen-decomposition.
+"""A local analysis of one variable, without an eigen-decomposition.
 
-A local analysis updates one variable, so it needs the transform ``(I + S S^T)^(-1/2)`` and the inverse applied to
-one vector of anomalies only, never as matrices. Lanczos' recurrence turns both into functions of a tridiagonal
-matrix as large as the number of steps, which is at most min(N, m) + 1 and in practice below ten, for the eigenvalues
-of ``S S^T`` are few and small where a filter is on track. The root is then a sum of shifted inverses, at the nodes of
-Hale, Higham and Trefethen (2008), each a tridiagonal solve. All of it is elementwise work over as many analyses
-as one likes: forty eigen-decompositions by LAPACK take several times as long (`benchmarks/filters.py`).
+A variable with the anomalies a needs the transform ``(I + S S^T)^(-1/2) a`` and the gain ``S^T (I + S S^T)^-1 a``: one
+vector each, never a matrix. The bidiagonalisation of Golub and Kahan (1965), begun with a, turns both into functions of
+a bidiagonal matrix B as large as the number of steps, which is at most min(N, m) + 1 and in practice below ten, for
+the singular values of S are few and small where a filter is on track. The root is then a sum of shifted inverses, at
+the nodes of Hale, Higham and Trefethen (2008). Neither S S^T nor B B^T is ever formed, so that 32 bits do where
+errors are a thousandth of the spread. All of it is elementwise work over as many analyses as one likes: forty
+eigen-decompositions by LAPACK take several times as long (`benchmarks/filters.py`).
 """
 
 from functools import cache
@@ -17,10 +18,10 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ellipj, ellipk
 
-LanczosState: TypeAlias = tuple[Array, Array, Array, Array, Array, Array, Array]
+BidiagonalState: TypeAlias = tuple[Array, Array, Array, Array, Array, Array, Array, Array, Array]
 
-CONDITION = 1e6  # eigenvalues up to here have the full accuracy of the root
-NODES = 16  # error of the root about exp(-2 pi^2 NODES / (log CONDITION + 3)) = 1e-8
+CONDITION = 1e7  # eigenvalues up to here have the full accuracy of the root
+NODES = 16  # error of the root about exp(-2 pi^2 NODES / (log CONDITION + 3)) = 7e-8
 
 
 @cache
@@ -36,87 +37,105 @@ def root_nodes() -> tuple[np.ndarray, np.ndarray]:
     return shifts, weights
 
 
-def lanczos(
+def bidiagonalise(
     factors: Float[Array, "b N m"], starts: Float[Array, "b N"], steps: int
-) -> tuple[Float[Array, "b s N"], Float[Array, "b s"], Float[Array, "b s"]]:
-    """Orthonormal bases V, diagonals and off-diagonals of ``V (S S^T) V^T``, beginning with the starts, scaled.
+) -> tuple[Float[Array, "b s N"], Float[Array, "b s m"], Float[Array, "b s"], Float[Array, "b s"]]:
+    """Orthonormal rows U and V, diagonal and subdiagonal of ``B = U S V^T``; the first row of U is the start, scaled.
 
-    Stops early, with zeros for the rest, when ``(I + S S^T) x = start`` is solved to rounding for all of the batch.
-    The batch is explicit for that reason: mapped one by one, the loop would copy its whole state at every step.
+    Element k of the subdiagonal is to the left of element k of the diagonal; the first is zero. Stops early, with
+    zeros for the rest, when ``(I + S S^T) x = start`` is solved to rounding for all of the batch. The batch is
+    explicit for that reason: mapped one by one, the loop would copy its whole state at every step.
     """
     dtype = factors.dtype
-    tolerance = 4 * np.finfo(dtype).eps
-    norms = jnp.linalg.norm(starts, axis=1, keepdims=True)
-
-    def unfinished(carry: LanczosState) -> Array:
-        return (carry[0] < steps) & (jnp.max(carry[-1]) > tolerance)
-
-    def advance(carry: LanczosState) -> LanczosState:
-        k, V, diagonal, off, pivot, direction, residual = carry
-        V = jax.lax.dynamic_update_slice_in_dim(V, direction[:, None], k, 1)
-        w = jnp.einsum("bnm,bm->bn", factors, jnp.einsum("bnm,bn->bm", factors, direction))
-        along = jnp.sum(direction * w, axis=1)
-        w = w - jnp.einsum("bs,bsn->bn", jnp.einsum("bsn,bn->bs", V, w), V)
-        beta = jnp.linalg.norm(w, axis=1)
-        # The pivots of I + T give the residual of conjugate gradients, which bounds that of the root.
-        previous = jnp.where(k > 0, off[:, jnp.maximum(k - 1, 0)], 0)
-        pivot = 1 + along - previous**2 / pivot
-        residual = residual * beta / pivot
-        direction = w / jnp.where(beta > 0, beta, 1)[:, None]
-        diagonal = jax.lax.dynamic_update_slice_in_dim(diagonal, along[:, None], k, 1)
-        off = jax.lax.dynamic_update_slice_in_dim(off, beta[:, None], k, 1)
-        return k + 1, V, diagonal, off, pivot, direction, residual
-
+    eps = float(np.finfo(dtype).eps)
     batch, count = starts.shape
-    zeros = jnp.zeros((batch, steps), dtype)
+    # What is smaller than this is rounding, and no direction.
+    noise = 4 * eps * jnp.sqrt(jnp.sum(factors**2, axis=(1, 2)))
+
+    def unit(x: Float[Array, "b k"], least: Float[Array, "b"]) -> tuple[Array, Array]:
+        length = jnp.linalg.norm(x, axis=1)
+        length = jnp.where(length > least, length, 0)
+        return length, jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1), 0)[:, None] * x
+
+    def unfinished(carry: BidiagonalState) -> Array:
+        return (carry[0] < steps) & (jnp.max(carry[-1]) > 4 * eps)
+
+    def advance(carry: BidiagonalState) -> BidiagonalState:
+        k, U, V, diagonal, below, u, v, s, residual = carry
+        beta = below[:, k]
+        U = jax.lax.dynamic_update_slice_in_dim(U, u[:, None], k, 1)
+        alpha, v = unit(jnp.einsum("bnm,bn->bm", factors, u) - beta[:, None] * v, noise)
+        V = jax.lax.dynamic_update_slice_in_dim(V, v[:, None], k, 1)
+        diagonal = jax.lax.dynamic_update_slice_in_dim(diagonal, alpha[:, None], k, 1)
+        w = jnp.einsum("bnm,bm->bn", factors, v)
+        w = w - jnp.einsum("bs,bsn->bn", jnp.einsum("bsn,bn->bs", U, w), U)
+        beta, u = unit(w, noise)
+        below = jax.lax.dynamic_update_slice_in_dim(below, beta[:, None], k + 1, 1)
+        # The pivots of I + B B^T give the residual of conjugate gradients, which bounds that of the root.
+        pivot = s + alpha**2
+        return k + 1, U, V, diagonal, below, u, v, 1 + beta**2 * s / pivot, residual * alpha * beta / pivot
+
     ones = jnp.ones(batch, dtype)
-    first = starts / jnp.where(norms > 0, norms, 1)
-    begin = (jnp.array(0), jnp.zeros((batch, steps, count), dtype), zeros, zeros, ones, first, ones)
-    _, V, diagonal, off, *_ = jax.lax.while_loop(unfinished, advance, begin)
-    return V, diagonal, off
+    begin = (
+        jnp.array(0),
+        jnp.zeros((batch, steps, count), dtype),
+        jnp.zeros((batch, steps, factors.shape[2]), dtype),
+        jnp.zeros((batch, steps), dtype),
+        jnp.zeros((batch, steps + 1), dtype),
+        unit(starts, jnp.zeros_like(ones))[1],
+        jnp.zeros((batch, factors.shape[2]), dtype),
+        ones,
+        ones,
+    )
+    _, U, V, diagonal, below, *_ = jax.lax.while_loop(unfinished, advance, begin)
+    return U, V, diagonal, below[:, :-1]
 
 
-def solve_tridiagonal(diagonal: Float[Array, "q s"], off: Float[Array, "s"]) -> Float[Array, "q s"]:
-    """Solve ``T_q x = e_1`` for tridiagonal matrices that share their off-diagonal, without pivoting."""
-    above = jnp.concatenate([off[:-1], jnp.zeros(1, off.dtype)])  # couples k and k + 1
+def solve_bidiagonal(
+    diagonal: Float[Array, "s"], below: Float[Array, "s"], shifts: Float[Array, "q"]
+) -> tuple[Float[Array, "q s"], Float[Array, "q s"]]:
+    """Solve ``(shift + B B^T) x = e_1`` for many shifts; gives x and ``B^T x``, without a single subtraction.
 
-    # From the last row upwards: then e_1 is met last, and the way down is a plain product.
-    def up(pivot: Float[Array, "q"], row: tuple[Array, Array]) -> tuple[Array, Array]:
-        d, b = row
-        pivot = d - b**2 / pivot
-        return pivot, pivot
+    From the last row upwards the pivots are ``p = r + below^2`` with ``r = shift + diagonal^2 r' / p'``, a dash for the
+    row beneath; e_1 is met last, so that the way down is a plain product.
+    """
 
-    ones = jnp.ones(diagonal.shape[0], diagonal.dtype)
-    _, pivots = jax.lax.scan(up, ones, (diagonal.T, above), reverse=True)
-    below = jnp.concatenate([jnp.zeros(1, off.dtype), off[:-1]])
+    def up(share: Float[Array, "q"], row: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        a, b = row
+        r = shifts + a**2 * share
+        pivot = r + b**2
+        return r / pivot, (pivot, share)
+
+    ones = jnp.ones_like(shifts)
+    _, (pivots, shares) = jax.lax.scan(up, ones, (diagonal, below), reverse=True)
 
     def down(x: Float[Array, "q"], row: tuple[Array, Array]) -> tuple[Array, Array]:
-        pivot, b = row
-        x = -b * x / pivot
+        pivot, coupling = row
+        x = -coupling * x / pivot
         return x, x
 
     first = 1 / pivots[0]
-    _, rest = jax.lax.scan(down, first, (pivots[1:], below[1:]))
-    return jnp.concatenate([first[None], rest]).T
+    _, rest = jax.lax.scan(down, first, (pivots[1:], diagonal[:-1] * below[1:]))
+    x = jnp.concatenate([first[None], rest])
+    return x.T, (diagonal[:, None] * x * shares).T
 
 
-def root_and_inverse(
+def root_and_gain(
     factors: Float[Array, "b N m"], vectors: Float[Array, "b N"]
-) -> tuple[Float[Array, "b N"], Float[Array, "b N"]]:
-    """``(I + S S^T)^(-1/2) a`` and ``(I + S S^T)^(-1) a`` for every S of `factors` and a of `vectors`.
+) -> tuple[Float[Array, "b N"], Float[Array, "b m"]]:
+    """``(I + S S^T)^(-1/2) a`` and ``S^T (I + S S^T)^(-1) a`` for every S of `factors` and a of `vectors`.
 
     Example:
         >>> import jax.numpy as jnp
-        >>> root, inverse = root_and_inverse(jnp.array([[[2.0], [0.0]]]), jnp.array([[1.0, 1.0]]))
-        >>> [round(float(x), 4) for x in (root[0, 0], root[0, 1], inverse[0, 0], inverse[0, 1])]
-        [0.4472, 1.0, 0.2, 1.0]
+        >>> root, gain = root_and_gain(jnp.array([[[2.0], [0.0]]]), jnp.array([[1.0, 1.0]]))
+        >>> [round(float(x), 4) for x in (root[0, 0], root[0, 1], gain[0, 0])]
+        [0.4472, 1.0, 0.4]
     """
     _, count, size = factors.shape
-    V, diagonal, off = lanczos(factors, vectors, min(count, size + 1))
+    U, V, diagonal, below = bidiagonalise(factors, vectors, min(count, size + 1))
     shifts, weights = (jnp.asarray(x, vectors.dtype) for x in root_nodes())
-    shifts = jnp.concatenate([jnp.zeros(1, vectors.dtype), shifts])
-    shifted = 1 + diagonal[:, None] + shifts[:, None]
-    solved = jax.vmap(solve_tridiagonal)(shifted, off)
+    shifts = 1 + jnp.concatenate([jnp.zeros(1, vectors.dtype), shifts])
+    x, y = jax.vmap(lambda a, b: solve_bidiagonal(a, b, shifts))(diagonal, below)
     norms = jnp.linalg.norm(vectors, axis=1)[:, None]
-    root = jnp.einsum("q,bqs,bsn->bn", weights, solved[:, 1:], V)
-    return norms * root, norms * jnp.einsum("bs,bsn->bn", solved[:, 0], V)
+    root = jnp.einsum("q,bqs,bsn->bn", weights, x[:, 1:], U)
+    return norms * root, norms * jnp.einsum("bs,bsm->bm", y[:, 0], V)

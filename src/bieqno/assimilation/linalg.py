@@ -1,59 +1,95 @@
-"""Small symmetric solves, written out so that they stay fast inside compiled loops.
+"""The gain of an ensemble, accurate in 32 bits and fast inside compiled loops.
 
-A LAPACK call on a 40 x 40 matrix inside a `scan` is at the mercy of its threads: several times slower when the
-cores are free, a hundred times when they are busy. Eliminating by hand costs one fused loop, vectorises over
-`vmap`, and needs no threads (`benchmarks/filters.py` measures it). Large matrices go to LAPACK all the same.
+Accurate: where an error is a thousandth of the spread, as under an error law that passes through zero, ``I + S^T S``
+has a condition of a million and more, and 32 bits cannot even hold it. So it is never formed: everything here works
+on S itself, whose condition is the square root of that.
+
+Fast: a LAPACK call on a 40 x 40 matrix inside a `scan` is at the mercy of its threads: several times slower when the
+cores are free, a hundred times when they are busy. Eliminating by hand costs one fused loop, vectorises over `vmap`,
+and needs no threads (`benchmarks/filters.py` measures it). Large matrices go to LAPACK all the same.
 """
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float
 
 SMALL = 128  # up to this size elimination by hand was the faster way
 
 
-def solve_shifted(factor: Float[Array, "k m"], right: Float[Array, "m r"]) -> Float[Array, "m r"]:
-    """Solve ``(I + factor.T @ factor) x = right``: positive definite, eigenvalues at least one.
+def increments(
+    factor: Float[Array, "k m"], innovations: Float[Array, "r m"], anomalies: Float[Array, "k n"]
+) -> Float[Array, "r n"]:
+    """What the gain makes of innovations: ``D (I + S^T S)^-1 S^T A`` with S the factor, in units of the error.
 
     Example:
         >>> import jax.numpy as jnp
-        >>> solve_shifted(jnp.ones((3, 1)), jnp.array([[8.0]])).tolist()
-        [[2.0]]
+        >>> increments(jnp.ones((3, 1)), jnp.array([[8.0]]), jnp.eye(3)).tolist()
+        [[2.0, 2.0, 2.0]]
     """
-    size = factor.shape[1]
+    S, D, A = factor, innovations, anomalies
+    count, size = S.shape
     if not size:
-        return right
-    matrix = jnp.eye(size, dtype=factor.dtype) + factor.T @ factor
-    if size > SMALL:
-        return jax.scipy.linalg.cho_solve(jax.scipy.linalg.cho_factor(matrix), right)
-
-    # Gauss-Jordan elimination; a positive definite matrix needs no pivoting.
-    def eliminate(k: Array, both: Float[Array, "m mr"]) -> Float[Array, "m mr"]:
-        row = both[k] / both[k, k]
-        column = both[:, k].at[k].add(-1)
-        return both - column[:, None] * row
-
-    both = jnp.concatenate([matrix, right], axis=1)
-    return jax.lax.fori_loop(0, size, eliminate, both)[:, size:]
+        return jnp.zeros((D.shape[0], A.shape[1]), S.dtype)
+    if 2 * size <= count and size <= SMALL:
+        return _by_observations(S, D) @ (S.T @ A)
+    if min(count, size) <= SMALL:
+        return _by_members(S, D) @ A
+    # With S^T stacked on I = QR the gain is Q_1 Q_2^T A, and with S on I it is Q_2 Q_1^T A.
+    if count < size:
+        Q = jnp.linalg.qr(jnp.concatenate([S.T, jnp.eye(count, dtype=S.dtype)]))[0]
+        return (D @ Q[:size]) @ (Q[size:].T @ A)
+    Q = jnp.linalg.qr(jnp.concatenate([S, jnp.eye(size, dtype=S.dtype)]))[0]
+    return (D @ Q[count:]) @ (Q[:count].T @ A)
 
 
-def spectrum_shifted(
-    factor: Float[Array, "N m"],
-) -> tuple[Float[Array, "k"], Float[Array, "N k"]]:
-    """Eigenvalues and -vectors of ``factor @ factor.T`` that matter, from the smaller of the two Gram matrices.
+def _take_out(
+    both: Float[Array, "c kr"], row: Float[Array, "kr"], count: int
+) -> tuple[Float[Array, "c kr"], Float[Array, "c"], Float[Array, ""]]:
+    """Potter's square-root update by one observation: its k anomalies and r innovations side by side in a row.
 
-    Returns:
-        values: squares of the singular values, k = min(N, m) of them.
-        vectors: left singular vectors in columns, zero where a value is zero to rounding.
+    Returns what the rows of `both` become, the gain, and the precision ``1 / (1 + variance)``.
     """
-    count, size = factor.shape
-    if count <= size:
-        values, vectors = jnp.linalg.eigh(factor @ factor.T)
-        return jnp.maximum(values, 0), vectors
-    values, right = jnp.linalg.eigh(factor.T @ factor)
-    values = jnp.maximum(values, 0)
-    # A direction that is zero to rounding has no left vector; its weight is zero in every use.
-    tiny = values <= np.finfo(factor.dtype).eps * size * jnp.max(values, initial=0.0)
-    scale = jnp.where(tiny, 0, 1 / jnp.sqrt(jnp.where(tiny, 1, values)))
-    return values, (factor @ right) * scale
+    s = row[:count]
+    precision = 1 / (1 + s @ s)
+    gain = precision * (both[:, :count] @ s)
+    # Potter's factor: the anomalies of this observation shrink by exactly the root of the precision.
+    shrink = jnp.where(jnp.arange(row.size) < count, 1 / (1 + jnp.sqrt(precision)), 1)
+    return both - gain[:, None] * (shrink * row), gain, precision
+
+
+def _by_observations(S: Float[Array, "k m"], D: Float[Array, "r m"]) -> Float[Array, "r m"]:
+    """``D (I + S^T S)^-1`` on arrays with one row an observation: for few of them.
+
+    What the updates do to the innovations is L^-1, and the gains are the rows of L^T, for
+    ``I + S^T S = L diag(1 + variance) L^T``.
+    """
+    count, size = S.shape
+
+    def assimilate(both: Float[Array, "m kr"], k: Array) -> tuple[Array, tuple[Array, Array]]:
+        row = both[k]
+        both, gain, precision = _take_out(both, row, count)
+        return both, (gain, precision * row[count:])
+
+    def substitute(x: Float[Array, "m r"], step: tuple[Array, Array, Array]) -> tuple[Array, None]:
+        k, gain, scaled = step
+        # The rows of later observations are there already, those of earlier ones are still zero.
+        return x.at[k].set(scaled - gain @ x), None
+
+    numbers = jnp.arange(size)
+    _, (gains, scaled) = jax.lax.scan(assimilate, jnp.concatenate([S, D]).T, numbers)
+    return jax.lax.scan(substitute, jnp.zeros_like(D.T), (numbers, gains, scaled), reverse=True)[0].T
+
+
+def _by_members(S: Float[Array, "k m"], D: Float[Array, "r m"]) -> Float[Array, "r k"]:
+    """``D (I + S^T S)^-1 S^T`` on arrays with one row a member: for any number of observations."""
+    count, size = S.shape
+    innovations = jnp.concatenate([jnp.zeros_like(S), D]).T
+
+    def assimilate(k: Array, both: Float[Array, "k kr"]) -> Float[Array, "k kr"]:
+        # This observation as the earlier ones have left it.
+        row = S[:, k] @ both + innovations[k]
+        return _take_out(both, row, count)[0]
+
+    # The transform of the anomalies, and minus the weights.
+    begin = jnp.eye(count, count + D.shape[0], dtype=S.dtype)
+    return -jax.lax.fori_loop(0, size, assimilate, begin)[:, count:].T

@@ -34,7 +34,7 @@ def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, ""])
 
 def distances(
     first: Float[Array | np.ndarray, "k d"],
-    second: Float[Array | np.ndarray, "l d"],
+    second: Float[Array | np.ndarray, "l _"],
     *,
     period: float | tuple[float, ...] | None = None,
 ) -> Float[Array, "k l"]:
@@ -43,8 +43,16 @@ def distances(
     Args:
         first: positions, one row a point.
         second: positions, one row a point.
-        period: circumference of space, one number or one a dimension; None if it does not close.
+        period: circumference of space, one number or one a dimension, infinite where it does not close; None if
+            it closes nowhere.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> here, there = jnp.array([[359.0, 0.0]]), jnp.array([[2.0, 4.0]])  # longitude and latitude
+        >>> distances(here, there, period=(360.0, float("inf"))).item()
+        5.0
     """
+    _check(np.shape(first), np.shape(second), period)
     gap = jnp.abs(jnp.asarray(first)[:, None] - jnp.asarray(second)[None])
     if period is not None:
         length = jnp.asarray(period, gap.dtype)
@@ -60,10 +68,12 @@ class Neighbours(eqx.Module):
     Args:
         indices: numbers of the neighbouring observations, nearest first.
         distance: how far they are; infinite where a variable has fewer than others.
+        observations: how many observations there are in all.
     """
 
     indices: Int[Array, "n k"]
     distance: Float[Array, "n k"]
+    observations: int = eqx.field(static=True)
 
     @classmethod
     def within(
@@ -80,7 +90,8 @@ class Neighbours(eqx.Module):
             radius: how far to look; infinity for all.
             variables: where the variables of the state are.
             observations: where the observations are.
-            period: circumference of space, one number or one a dimension; None if it does not close.
+            period: circumference of space, one number or one a dimension, infinite where it does not close;
+                None if it closes nowhere.
 
         Example:
             >>> import jax.numpy as jnp
@@ -89,20 +100,28 @@ class Neighbours(eqx.Module):
             [0.0, 1.0, 1.0]
         """
         here, there = np.asarray(variables, float), np.asarray(observations, float)
-        if here.ndim != 2 or there.ndim != 2 or here.shape[1] != there.shape[1]:
-            raise ValueError(
-                "positions of variables and observations are rows of the same length; "
-                f"got shapes {here.shape} and {there.shape}"
-            )
+        _check(here.shape, there.shape, period)
         if not len(there):
-            return cls(jnp.zeros((len(here), 0), int), jnp.zeros((len(here), 0)))
-        if period is not None:
-            here, there = here % np.asarray(period), there % np.asarray(period)
-        tree = KDTree(there, boxsize=period)
+            return cls(jnp.zeros((len(here), 0), int), jnp.zeros((len(here), 0)), 0)
+        length = np.broadcast_to(np.inf if period is None else np.asarray(period, float), here.shape[1:])
+        box = np.where(np.isfinite(length), length, 0)  # the tree's way to say that a dimension does not close
+        whole = np.where(box > 0, box, 1)
+        # Twice, since the remainder of a tiny negative number is rounded to the period itself.
+        here, there = (np.where(box > 0, x % whole % whole, x) for x in (here, there))
+        tree = KDTree(there, boxsize=box)
         most = len(there)
         if np.isfinite(radius):
             most = max(1, int(np.max(tree.query_ball_point(here, radius, return_length=True))))
         found, numbers = tree.query(here, k=np.arange(1, most + 1), distance_upper_bound=np.inf)
         found = np.where(found <= radius, found, np.inf)
         # Neighbours beyond the radius keep a valid number, and a weight of zero by their distance.
-        return cls(jnp.asarray(numbers, int), jnp.asarray(found, float))
+        return cls(jnp.asarray(numbers, int), jnp.asarray(found, float), len(there))
+
+
+def _check(first: tuple[int, ...], second: tuple[int, ...], period: float | tuple[float, ...] | None) -> None:
+    """Refuse positions and periods that do not go together."""
+    if len(first) != 2 or len(second) != 2 or first[1] != second[1]:
+        raise ValueError(f"positions are rows of the same length, one a point; got shapes {first} and {second}")
+    lengths = np.atleast_1d(np.inf if period is None else np.asarray(period, float))
+    if lengths.shape not in {(1,), first[1:]} or not (lengths > 0).all():
+        raise ValueError(f"a period is positive, one number or one for each of {first[1]} dimensions; got {period}")

@@ -141,6 +141,11 @@ class Observation(eqx.Module):
         """Number m of values observed of a state of n variables; a ValueError if operator or error disagree."""
         state = jax.ShapeDtypeStruct((state_size,), jnp.zeros(()).dtype)
         value = jax.eval_shape(self.operator, state)
+        if value.ndim != 1:
+            raise ValueError(
+                f"an operator returns a vector of observed values, got shape {value.shape} for a state of "
+                f"{state_size} variables; one value is z[:1], not z[0]"
+            )
         try:
             jax.eval_shape(lambda v: self.error.colour(v[None], v), value)
         except (TypeError, ValueError) as mismatch:
@@ -153,8 +158,8 @@ class Observation(eqx.Module):
         self,
         value: Float[Array, "m"],
         *,
-        mask: Bool[Array, "m"] | None = None,
-        reference: Float[Array, "m"] | None = None,
+        mask: Bool[Array, "_"] | None = None,
+        reference: Float[Array, "_"] | None = None,
         start: Float[Array, "N n"] | None = None,
     ) -> Observed:
         """The observations of one window, as a filter wants them.
@@ -165,6 +170,9 @@ class Observation(eqx.Module):
             reference: values to evaluate the error law at, such as the truth's; None for the observed ones.
             start: the ensemble at the start of the window.
         """
+        for name, other in (("mask", mask), ("reference", reference)):
+            if other is not None and other.shape != value.shape:
+                raise ValueError(f"the {name} has shape {other.shape}, the observed values {value.shape}")
         present = jnp.isfinite(value)
         mask = present if mask is None else mask & present
         value = jnp.where(mask, value, 0)

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,19 +20,19 @@ from bieqno.assimilation.twin import cycle
 from bieqno.scores import rmse
 
 
-class Tuning(eqx.Module):
+class Tuning(NamedTuple):
     """The winner, and the score surface it won on.
 
     Args:
         best: the winning settings by name.
-        score: their score: error of the analysis mean, averaged over windows and truths.
+        score: their score: error of the analysis mean, averaged over windows and truths; infinite if all diverged.
         surface: all settings tried, each with its score, its share of diverged runs and the number of
-            windows it was judged on.
+            windows it was judged on; the winner is among its attributes, so that `save_dataset` stores both.
     """
 
-    best: dict[str, float] = eqx.field(static=True)
-    score: float = eqx.field(static=True)
-    surface: xr.Dataset = eqx.field(static=True)
+    best: dict[str, float]
+    score: float
+    surface: xr.Dataset
 
 
 def tune(
@@ -65,7 +66,7 @@ def tune(
         rungs: 1 for a plain grid; otherwise the number of rounds of halving.
         keep: share of the settings that survives a round.
         limit: see `cycle`.
-        chunk: how many settings run at once, all trials of each together, as one compiled program.
+        chunk: most settings to run at once, all trials of each together, as one compiled program.
         progress: called between chunks with the number of settings done and the number in this round.
         key: the same for all settings, so that they are compared on equal terms.
 
@@ -88,8 +89,10 @@ def tune(
     if not names or any(v.ndim != 1 or not v.size for v in values):
         raise ValueError(f"expected at least one value for each setting, got {dict(settings)}")
     length = trials.twins.truth.shape[1]
-    if not rungs >= 1 or not 0 < keep < 1:
-        raise ValueError(f"rungs are at least 1 and keep lies between 0 and 1, got {rungs} and {keep}")
+    if not rungs >= 1 or not 0 < keep < 1 or not chunk >= 1:
+        raise ValueError(
+            f"rungs and chunk are at least 1 and keep lies between 0 and 1, got {rungs}, {chunk} and {keep}"
+        )
     if burn_in >= round(length * keep ** (rungs - 1)):
         raise ValueError(
             f"the first rung has {round(length * keep ** (rungs - 1))} of {length} windows, "
@@ -120,10 +123,11 @@ def tune(
     for rung in range(rungs):
         span = round(length * keep ** (rungs - 1 - rung))
         shown = first_windows(trials, span)
-        for begin in range(0, len(alive), chunk):
-            part = alive[begin : begin + chunk]
-            # Filling the last chunk up with repeats spares a compilation for its odd size.
-            padded = np.resize(part, min(chunk, len(alive)))
+        # Chunks of one size spare a compilation; even ones leave little to fill up with repeats.
+        even = -(-len(alive) // -(-len(alive) // chunk))
+        for begin in range(0, len(alive), even):
+            part = alive[begin : begin + even]
+            padded = np.resize(part, even)
             errors, lost = (np.asarray(x)[: len(part)] for x in judge(jnp.asarray(table[padded], float), shown))
             diverged[part], windows[part] = lost.mean(axis=1), span
             kept = np.where(lost | ~np.isfinite(errors), np.nan, errors)
@@ -133,12 +137,9 @@ def tune(
                 progress(begin + len(part), len(alive))
         ranked = alive[np.lexsort((score[alive], diverged[alive]))]
         alive = ranked if rung == rungs - 1 else ranked[: max(1, round(len(ranked) * keep))]
-    best = alive[0]
-    return Tuning(
-        dict(zip(names, table[best].tolist(), strict=True)),
-        float(score[best]),
-        _surface(names, values, score, diverged, windows),
-    )
+    best, winner = dict(zip(names, table[alive[0]].tolist(), strict=True)), float(score[alive[0]])
+    surface = _surface(names, values, score, diverged, windows)
+    return Tuning(best, winner, surface.assign_attrs({f"best_{k}": v for k, v in best.items()}, best_score=winner))
 
 
 def _surface(

@@ -26,6 +26,11 @@ class Observations(eqx.Module):
     mask: Bool[Array, "T m"]
     reference: Float[Array, "T m"]
 
+    def __check_init__(self) -> None:
+        shapes = self.value.shape, self.mask.shape, self.reference.shape
+        if len(set(shapes)) > 1:
+            raise ValueError(f"values, mask and reference have one shape, got {shapes[0]}, {shapes[1]} and {shapes[2]}")
+
     @classmethod
     def of(cls, value: Float[Array, "T m"]) -> "Observations":
         """Measured values, NaN where one is missing; the error law is evaluated at what was measured."""
@@ -91,6 +96,9 @@ def simulate(
         >>> twin.truth[:, 0].tolist()
         [2.0, 4.0, 8.0]
     """
+    state = jnp.asarray(state, jnp.result_type(state, float))  # whole numbers would stop at the first step
+    if windows < 0 or state.ndim != 1:
+        raise ValueError(f"expected a state (n,) and windows to run, got shape {state.shape} and {windows} windows")
     observation.size(state.shape[0])
     model_key, error_key = jax.random.split(key)
 
@@ -160,6 +168,9 @@ def cycle(
         >>> run.kept["mean"].shape, run.diverged.item()
         ((20, 3), -1)
     """
+    ensemble = jnp.asarray(ensemble, jnp.result_type(ensemble, float))
+    if ensemble.ndim != 2 or not ensemble.shape[0]:
+        raise ValueError(f"an ensemble has one row a member and at least one of them, got shape {ensemble.shape}")
     size = observation.size(ensemble.shape[1])
     if observations.value.shape[1] != size:
         raise ValueError(

@@ -9,7 +9,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bieqno.scores import rank_histogram, spread
+from bieqno.scores import rank_histogram
 
 # Colours that differ in lightness as well, for those who see few hues and for grey print.
 TRUTH, ENSEMBLE, OBSERVED, LOST = "black", "#3b76b0", "#c8553d", "#999999"
@@ -37,19 +37,20 @@ def plot_run(
         >>> len(plot_run(data).axes)
         2
     """
-    if "posterior" in data:
-        mean, deviation = data["posterior"].mean("member"), data["posterior"].std("member", ddof=1)
-    elif "mean" in data and "spread" in data:
-        mean, deviation = data["mean"], data["spread"]
-    else:
-        raise ValueError(f"expected 'posterior', or 'mean' and 'spread', in the dataset; got {list(data.data_vars)}")
+    mean, deviation = _moments(data)
     part = slice(*windows.indices(data.sizes["time"]))
     chosen = list(range(min(3, data.sizes["state"]))) if variables is None else list(variables)
+    if not chosen or not all(0 <= variable < data.sizes["state"] for variable in chosen):
+        raise ValueError(f"expected numbers of some of the {data.sizes['state']} variables, from 0, got {chosen}")
+    if observed is not None and len(observed) != data.sizes.get("observation"):
+        raise ValueError(
+            f"expected the variable of each of the {data.sizes.get('observation', 0)} observations, got {len(observed)}"
+        )
     time = data["time"].values[part]
     figure = Figure(figsize=(9, 1.9 * len(chosen) + 0.6), layout="constrained")
     axes = np.atleast_1d(figure.subplots(len(chosen), 1, sharex=True))
     for axis, variable in zip(axes, chosen, strict=True):
-        centre, wide = mean.values[part, variable], deviation.values[part, variable]
+        centre, wide = mean[part, variable], deviation[part, variable]
         axis.fill_between(time, centre - 2 * wide, centre + 2 * wide, color=ENSEMBLE, alpha=0.25, lw=0, label="± 2 sd")
         if "posterior" in data and data.sizes["member"] <= 100:
             axis.plot(time, data["posterior"].values[part, :, variable], color=ENSEMBLE, lw=0.4, alpha=0.3)
@@ -81,8 +82,8 @@ def plot_rank_histogram(data: xr.Dataset, *, burn_in: int = 0, bins: int = 25) -
     figure = Figure(figsize=(8, 3), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
     for axis, name, title in zip(axes, ("prior", "posterior"), ("forecast", "analysis"), strict=True):
-        truth, ensemble = _sound(data, name, burn_in)
-        counts = rank_histogram(jnp.asarray(truth), jnp.asarray(ensemble))
+        keep = _sound(data, name, burn_in)
+        counts = rank_histogram(*(jnp.asarray(data[which].values[keep]) for which in ("truth", name)))
         groups = np.array_split(counts, min(bins, counts.size))
         widths = np.array([group.size for group in groups]) / counts.size
         share = np.array([group.sum() for group in groups]) / counts.sum() / widths
@@ -97,20 +98,20 @@ def plot_spread_error(data: xr.Dataset, *, burn_in: int = 0) -> Figure:
     """Spread and error of the analysis over time, and against each other in groups of equal spread.
 
     Args:
-        data: from `to_dataset`, with ensembles and truth.
+        data: from `to_dataset`, with ensembles or moments, and truth.
         burn_in: windows at the beginning that do not count for the groups.
     """
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     series, scatter = figure.subplots(1, 2, width_ratios=(2, 1))
-    truth, ensemble = data["truth"].values, data["posterior"].values
-    error = np.sqrt(np.mean((ensemble.mean(1) - truth) ** 2, axis=1))
-    series.plot(data["time"], error, color=OBSERVED, lw=1, label="error of the mean")
-    series.plot(data["time"], spread(jnp.asarray(ensemble)), color=ENSEMBLE, lw=1, label="spread")
+    keep = _sound(data, "truth", burn_in)
+    mean, deviation = _moments(data)
+    gap = mean - data["truth"].values
+    series.plot(data["time"], np.sqrt(np.mean(gap**2, axis=1)), color=OBSERVED, lw=1, label="error of the mean")
+    series.plot(data["time"], np.sqrt(np.mean(deviation**2, axis=1)), color=ENSEMBLE, lw=1, label="spread")
     series.set(xlabel="time", ylabel="RMSE, spread", ylim=(0, None))
     series.legend(frameon=False)
     _mark_divergence(series, data)
-    truth, ensemble = _sound(data, "posterior", burn_in)
-    deviation, gap = ensemble.std(1, ddof=1).ravel(), (ensemble.mean(1) - truth).ravel()
+    deviation, gap = deviation[keep].ravel(), gap[keep].ravel()
     order = np.array_split(np.argsort(deviation), min(12, deviation.size))
     x = [np.sqrt(np.mean(deviation[group] ** 2)) for group in order]
     y = [np.sqrt(np.mean(gap[group] ** 2)) for group in order]
@@ -122,8 +123,19 @@ def plot_spread_error(data: xr.Dataset, *, burn_in: int = 0) -> Figure:
     return figure
 
 
-def _sound(data: xr.Dataset, name: str, burn_in: int) -> tuple[np.ndarray, np.ndarray]:
-    """Truth and ensemble of the windows after the burn-in in which the run was sound."""
+def _moments(data: xr.Dataset) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of the analysis; the latter is zero for one member."""
+    if "posterior" in data:
+        members = data["posterior"].values
+        scale = np.sqrt(members.shape[1] / max(members.shape[1] - 1, 1))
+        return members.mean(axis=1), scale * members.std(axis=1)
+    if "mean" in data and "spread" in data:
+        return data["mean"].values, data["spread"].values
+    raise ValueError(f"expected 'posterior', or 'mean' and 'spread', in the dataset; got {list(data.data_vars)}")
+
+
+def _sound(data: xr.Dataset, name: str, burn_in: int) -> np.ndarray:
+    """Which windows are after the burn-in and sound; a ValueError if none is, or `name` or the truth is missing."""
     if name not in data or "truth" not in data:
         raise ValueError(f"expected '{name}' and 'truth' in the dataset, got {list(data.data_vars)}")
     keep = np.arange(data.sizes["time"]) >= burn_in
@@ -131,7 +143,7 @@ def _sound(data: xr.Dataset, name: str, burn_in: int) -> tuple[np.ndarray, np.nd
         keep &= data["sound"].values == 1
     if not keep.any():
         raise ValueError(f"no sound window is left after a burn-in of {burn_in} of {keep.size}")
-    return data["truth"].values[keep], data[name].values[keep]
+    return keep
 
 
 def _mark_divergence(axis: Axes, data: xr.Dataset) -> None:

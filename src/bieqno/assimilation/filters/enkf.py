@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.linalg import solve_shifted, spectrum_shifted
+from bieqno.assimilation.linalg import increments
 from bieqno.assimilation.moments import anomalies
 from bieqno.assimilation.observation import Observed
 
@@ -49,13 +49,12 @@ class EnKF(eqx.Module):
         A = anomalies(ensemble)[1]
         S = observed.whiten(anomalies(predicted)[1])
         innovations = observed.whiten(perturbed - predicted)
-        if self.sampled:
-            P = observed.whiten(anomalies(perturbed)[1])
-            # C_yy + C_dd is the Gram matrix of the stacked anomalies: its pseudo-inverse from their spectrum.
-            values, vectors = spectrum_shifted(jnp.concatenate([S, P]).T)
-            cutoff = 10 * np.finfo(values.dtype).eps * values.shape[0] * jnp.max(values, initial=0.0)
-            inverse = jnp.where(values > cutoff, 1 / jnp.where(values > cutoff, values, 1), 0)
-            return ensemble + ((innovations @ vectors * inverse) @ (vectors.T @ S.T)) @ A
-        if S.shape[1] <= S.shape[0]:
-            return ensemble + (solve_shifted(S, innovations.T).T @ S.T) @ A
-        return ensemble + (innovations @ S.T) @ solve_shifted(S.T, A)
+        if not self.sampled:
+            return ensemble + increments(S, innovations, A)
+        # C_yy + C_dd is the Gram matrix of the stacked anomalies G = [S; P] = W L V^T, and S^T the transpose of the
+        # upper rows of that: the gain needs no Gram matrix, whose condition would be the square of G's.
+        G = jnp.concatenate([S, observed.whiten(anomalies(perturbed)[1])])
+        W, L, Vt = jnp.linalg.svd(G, full_matrices=False)
+        significant = max(G.shape) * np.finfo(L.dtype).eps * jnp.max(L, initial=0.0) < L
+        inverse = jnp.where(significant, 1 / jnp.where(significant, L, 1), 0)
+        return ensemble + ((innovations @ Vt.T * inverse) @ W[: S.shape[0]].T) @ A

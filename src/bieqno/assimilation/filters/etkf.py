@@ -4,7 +4,6 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.linalg import spectrum_shifted
 from bieqno.assimilation.moments import anomalies
 from bieqno.assimilation.observation import Observed
 
@@ -29,9 +28,9 @@ class ETKF(eqx.Module):
         mean, A = anomalies(ensemble)
         S = observed.whiten(Y)
         innovation = observed.whiten((observed.value - predicted_mean)[None])[0]
-        # With S S^T = U L U^T:  weights = (I + S S^T)^-1 S d,  transform = (I + S S^T)^(-1/2), which is the
-        # identity outside the columns of U.
-        values, U = spectrum_shifted(S)
-        weights = U @ ((U.T @ (S @ innovation)) / (1 + values))
-        shrink = U @ ((U.T @ (ensemble - mean)) * (1 / jnp.sqrt(1 + values) - 1)[:, None])
+        # With S = U L V^T:  weights = U L (1 + L^2)^-1 V^T d,  transform = U (1 + L^2)^(-1/2) U^T, the identity
+        # outside the columns of U.
+        U, L, Vt = jnp.linalg.svd(S, full_matrices=False)
+        weights = U @ (L / (1 + L**2) * (Vt @ innovation))
+        shrink = U @ ((U.T @ (ensemble - mean)) * (1 / jnp.sqrt(1 + L**2) - 1)[:, None])
         return ensemble + weights @ A + shrink

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.linalg import spectrum_shifted
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.moments import anomalies
 from bieqno.assimilation.observation import Observed
@@ -58,8 +57,8 @@ class IterativeEnKF(eqx.Module):
         mean, A = anomalies(start)
         spread = jnp.sqrt(count - 1).astype(start.dtype)
 
-        def run(w: Float[Array, "N"], values: Float[Array, "k"], U: Float[Array, "N k"]) -> Float[Array, "N n"]:
-            contracted = _scale(A, 1 / jnp.sqrt(1 + values), U)
+        def run(w: Float[Array, "N"], L: Float[Array, "k"], U: Float[Array, "N k"]) -> Float[Array, "N n"]:
+            contracted = _scale(A, 1 / jnp.sqrt(1 + L**2), U)
             return forecast(self.model, mean + w @ A + spread * contracted, key=model_key)
 
         def unfinished(carry: GaussNewtonState) -> Array:
@@ -67,14 +66,15 @@ class IterativeEnKF(eqx.Module):
             return (step < self.iterations) & (moved > self.tolerance)
 
         def improve(carry: GaussNewtonState) -> GaussNewtonState:
-            step, w, values, U, _ = carry
-            predicted_mean, Y = anomalies(observed.predict(run(w, values, U)))
+            step, w, L, U, _ = carry
+            predicted_mean, Y = anomalies(observed.predict(run(w, L, U)))
             # Anomalies were contracted before the run; undone here, they are sensitivities to w.
-            S = _scale(observed.whiten(Y), jnp.sqrt(1 + values), U)
+            S = _scale(observed.whiten(Y), jnp.sqrt(1 + L**2), U)
             d = observed.whiten((observed.value - predicted_mean)[None])[0]
-            values, U = spectrum_shifted(S)
-            change = _scale((S @ d - w)[:, None], 1 / (1 + values), U)[:, 0]
-            return step + 1, w + change, values, U, jnp.max(jnp.abs(change))
+            U, L, Vt = jnp.linalg.svd(S, full_matrices=False)
+            # (I + S S^T)^-1 (S d - w), without the large S d.
+            change = U @ (L / (1 + L**2) * (Vt @ d)) - _scale(w[:, None], 1 / (1 + L**2), U)[:, 0]
+            return step + 1, w + change, L, U, jnp.max(jnp.abs(change))
 
         rank = min(count, observed.value.shape[0])
         begin = (
@@ -84,10 +84,10 @@ class IterativeEnKF(eqx.Module):
             jnp.zeros((count, rank), start.dtype),
             jnp.array(jnp.inf, start.dtype),
         )
-        _, w, values, U, _ = jax.lax.while_loop(unfinished, improve, begin)
-        return run(w, values, U)
+        _, w, L, U, _ = jax.lax.while_loop(unfinished, improve, begin)
+        return run(w, L, U)
 
 
 def _scale(columns: Float[Array, "N r"], factors: Float[Array, "k"], U: Float[Array, "N k"]) -> Float[Array, "N r"]:
-    """Multiply by the matrix that has the eigenvectors U with these factors, and is the identity beside them."""
+    """Multiply by the matrix that multiplies the columns of U by these factors, and is the identity beside them."""
     return columns + U @ ((factors - 1)[:, None] * (U.T @ columns))

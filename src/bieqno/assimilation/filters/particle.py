@@ -70,9 +70,9 @@ def _resample(weights: Float[Array, "N"], offset: Float[Array, ""]) -> Array:
     # The order of the weights, not of the members, decides who is hit by the comb's teeth.
     order = jnp.argsort(-weights)
     edges = jnp.cumsum(weights[order])
-    teeth = jnp.floor(edges / edges[-1] * count + 1 - offset)
+    # Rounding must neither add a tooth nor lose the last.
+    teeth = jnp.minimum(jnp.floor(edges / edges[-1] * count + 1 - offset), count).at[-1].set(count)
     copies = jnp.diff(teeth.astype(int), prepend=0)
-    copies = copies.at[-1].add(count - jnp.sum(copies))
     extra = jnp.maximum(copies - 1, 0)
     # The j-th empty place takes the j-th extra copy.
     donors = jnp.repeat(jnp.arange(count), extra, total_repeat_length=count)

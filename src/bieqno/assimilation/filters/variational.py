@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.linalg import solve_shifted
+from bieqno.assimilation.linalg import increments
 from bieqno.assimilation.observation import Observed
 
 
@@ -45,12 +45,7 @@ class ThreeDVar(eqx.Module):
                 H = jax.jacfwd(observed.operator)(z)
                 S = observed.whiten((H @ root).T)
                 gap = observed.value - observed.operator(z) + H @ (z - first)
-                d = observed.whiten(gap[None])[0]
-                if S.shape[1] <= S.shape[0]:
-                    weights = S @ solve_shifted(S, d[:, None])[:, 0]
-                else:
-                    weights = solve_shifted(S.T, (S @ d)[:, None])[:, 0]
-                return first + root @ weights
+                return first + increments(S, observed.whiten(gap[None]), root.T)[0]
 
             return jax.lax.fori_loop(0, self.iterations, improve, first)
 

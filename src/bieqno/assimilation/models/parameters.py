@@ -4,23 +4,30 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation.models.forecast import AbstractEnsembleModel, Model, forecast
 
 if TYPE_CHECKING:
     from bieqno.assimilation.observation import Observation
 
 
-class ParametrizedModel(eqx.Module):
+class ParametrizedModel(AbstractEnsembleModel):
     """A model of the appended state: parameters persist, the rest moves with them."""
 
-    build: Callable[[Float[Array, "p"]], Callable[[Float[Array, "n"]], Float[Array, "n"]]]
+    build: Callable[[Float[Array, "p"]], Model]
     count: int = eqx.field(static=True)
 
-    def __call__(self, appended: Float[Array, "np"]) -> Float[Array, "np"]:
-        """The appended state one window later."""
-        state, parameters = appended[: -self.count], appended[-self.count :]
-        return jnp.concatenate([self.build(parameters)(state), parameters])
+    def forecast(self, ensemble: Float[Array, "N np"], *, key: PRNGKeyArray) -> Float[Array, "N np"]:
+        """The appended ensemble one window later, every member by the model of its own parameters."""
+
+        def one(member: Float[Array, "np"], k: PRNGKeyArray) -> Float[Array, "np"]:
+            state, parameters = member[: -self.count], member[-self.count :]
+            return jnp.concatenate([forecast(self.build(parameters), state[None], key=k)[0], parameters])
+
+        return jax.vmap(one)(ensemble, jax.random.split(key, ensemble.shape[0]))
 
 
 class StateOperator(eqx.Module):
@@ -35,7 +42,7 @@ class StateOperator(eqx.Module):
 
 
 def append_parameters(
-    build: Callable[[Float[Array, "p"]], Callable[[Float[Array, "n"]], Float[Array, "n"]]],
+    build: Callable[[Float[Array, "p"]], Model],
     observation: "Observation",
     ensemble: Float[Array, "N n"],
     parameters: Float[Array, "_ p"],
@@ -43,7 +50,7 @@ def append_parameters(
     """Append unknown parameters to the state, ready for `cycle`.
 
     Args:
-        build: from a parameter vector to a model (a function of one state).
+        build: from a parameter vector to a model, of any kind that `forecast` takes.
         observation: how the state is observed.
         ensemble: initial states, one row a member.
         parameters: initial parameters, one row a member; their spread says how unsure they are.
@@ -52,16 +59,16 @@ def append_parameters(
         Model, observation and ensemble of the appended state, parameters last.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> from bieqno.assimilation import Lorenz96, Observation
+        >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import Lorenz96, Observation, forecast
         >>> model, observation, ensemble = append_parameters(
         ...     lambda theta: Lorenz96(8, theta[0]),
         ...     Observation(range(8), 1.0),
         ...     jnp.zeros((5, 8)),
         ...     jnp.full((5, 1), 8.0),
         ... )
-        >>> ensemble.shape, model(ensemble[0]).shape
-        ((5, 9), (9,))
+        >>> ensemble.shape, forecast(model, ensemble, key=jax.random.key(0)).shape
+        ((5, 9), (5, 9))
     """
     if parameters.ndim != 2 or parameters.shape[0] != ensemble.shape[0] or not parameters.shape[1]:
         raise ValueError(
