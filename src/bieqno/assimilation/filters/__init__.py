@@ -2,6 +2,7 @@
 
 from bieqno.assimilation.filters.climatology import Climatology
 from bieqno.assimilation.filters.enkf import EnKF
+from bieqno.assimilation.filters.ennf import EnNF
 from bieqno.assimilation.filters.etkf import ETKF
 from bieqno.assimilation.filters.filter import Filter
 from bieqno.assimilation.filters.inflation import Inflated, PriorInflated, inflate
@@ -18,6 +19,7 @@ __all__ = [
     "LETKF",
     "Climatology",
     "EnKF",
+    "EnNF",
     "Filter",
     "Inflated",
     "IterativeEnKF",
