@@ -30,12 +30,15 @@ STATES = jax.random.normal(KEY, (40, 3)) * 5 + 2
 
 def student(**options):
     made = EnNF(2, width=8, depth=2, key=KEY, **options)
-    return made.standardised(STATES, STATES[:, jnp.array([0, 2])])
+    groups = STATES.reshape(8, 5, 3)
+    predicted = groups[..., jnp.array([0, 2])]
+    return made.standardised(groups, groups * 0.9, predicted, predicted[::-1])
 
 
 STUDENTS = {
     "increment": student(),
     "full value": student(increment=False),
+    "the paper's letter": student(anomalies=False),
     "error input": student(error_input=True),
     "code": student(teachers=2).acting_as(1),
     "stacked": student().stacked(3),
@@ -163,11 +166,11 @@ def test_runs_that_went_wrong_are_left_out_and_counted():
 
 
 def test_it_learns_and_standardisation_stays(lessons):
-    filter = EnNF(2, width=16, depth=2, key=KEY).standardised(lessons.posterior, lessons.value)
+    filter = lessons.standardise(EnNF(2, width=16, depth=2, key=KEY))
     trained = imitate(filter, lessons, steps=60, sizes=(4,), members=64, key=KEY)
     # A filter that learned nothing would stay where it began.
     assert np.mean(trained.losses[-10:]) < 0.5 * np.mean(trained.losses[:5])
-    assert eqx.tree_equal(trained.module.state_scaling, filter.state_scaling)
+    assert eqx.tree_equal(trained.module.scaling, filter.scaling)
     tuned = imitate(trained.module.stacked(3), lessons, steps=20, sizes=(4,), members=64, key=KEY)
     weights = jax.tree.leaves(eqx.filter(trained.module.operator, eqx.is_array))
     for own, shared in zip(tuned.module.weights, weights, strict=True):

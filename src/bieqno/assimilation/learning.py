@@ -43,6 +43,8 @@ class LessonSource(eqx.Module):
         members: how many members a batch has of each size: ``members / size`` examples.
         shift: scale of a random displacement that all members of an example share, in units of `climate`.
         noise: scale of a random displacement of each member by itself, likewise.
+        translation: scale of a displacement of prior, observations and posterior alike, with which Kalman
+            analyses move along: keeps the student from knowing windows by the place where they are.
     """
 
     lessons: Lessons
@@ -51,6 +53,7 @@ class LessonSource(eqx.Module):
     members: int = eqx.field(static=True)
     shift: float = eqx.field(static=True)
     noise: float = eqx.field(static=True)
+    translation: float = eqx.field(static=True)
 
     def __check_init__(self) -> None:
         available = self.lessons.prior.shape[1]
@@ -69,30 +72,40 @@ class LessonSource(eqx.Module):
         lesson_key, member_key, normal_key = jax.random.split(key, 3)
         lessons = jax.random.randint(lesson_key, (sum(counts),), 0, total)
         draws = jax.random.uniform(member_key, (sum(counts), available))
-        needed = sum(counts) * (2 + variables) + self.members * len(self.sizes) * variables
+        needed = sum(counts) * (2 + 2 * variables) + self.members * len(self.sizes) * variables
         normals = _dealt(jax.random.normal(normal_key, (needed,)))
         # From not at all to badly: how far priors are displaced is itself drawn for each example.
         shift_scale, noise_scale = normals((2, sum(counts), 1, 1))
         shift = self.shift * shift_scale * normals((sum(counts), 1, variables)) * self.climate
+        together = self.translation * normals((sum(counts), 1, variables)) * self.climate
         examples, start = [], 0
         for size, count in zip(self.sizes, counts, strict=True):
             part = slice(start, start + count)
             noise = self.noise * noise_scale[part] * normals((count, size, variables)) * self.climate
             chosen = jax.lax.top_k(draws[part], size)[1]
-            examples.append(self._example(lessons[part], chosen, shift[part] + noise))
+            examples.append(self._example(lessons[part], chosen, shift[part] + noise, together[part]))
             start += count
         return tuple(examples)
 
     def _example(
-        self, lesson: Int[Array, "b"], chosen: Int[Array, "b N"], displacement: Float[Array, "b N n"]
+        self,
+        lesson: Int[Array, "b"],
+        chosen: Int[Array, "b N"],
+        displacement: Float[Array, "b N n"],
+        together: Float[Array, "b 1 n"],
     ) -> Example:
         given = self.lessons
         members = (lesson[:, None], chosen)
+        # What the observations move by when the state does, to first order.
+        _, moved = jax.vmap(lambda z, t: jax.jvp(given.observation.operator, (z,), (t,)))(
+            given.prior[lesson, 0], together[:, 0]
+        )
+        moved = moved[:, None]
         return Example(
-            given.prior[members] + displacement,
-            given.posterior[members],
-            given.perturbed[members],
-            given.value[lesson],
+            given.prior[members] + together + displacement,
+            given.posterior[members] + together,
+            given.perturbed[members] + moved,
+            given.value[lesson] + moved[:, 0],
             given.mask[lesson],
             given.reference[lesson],
             given.teacher[lesson],
@@ -116,7 +129,7 @@ class ImitationLoss(eqx.Module):
             student = filter.acting_as(example.teacher) if filter.teachers else filter
             return student.update(example.prior, observed, example.perturbed) - example.posterior
 
-        losses = [jnp.mean((jax.vmap(distance)(part) / filter.state_scaling.scale) ** 2) for part in batch]
+        losses = [jnp.mean((jax.vmap(distance)(part) / filter.scaling.increment.scale) ** 2) for part in batch]
         return jnp.mean(jnp.stack(losses))
 
 
@@ -129,6 +142,7 @@ def imitate(
     members: int = 512,
     shift: float = 0.1,
     noise: float = 0.05,
+    translation: float = 0.0,
     learning_rate: float = 2e-3,
     microbatches: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
@@ -146,6 +160,7 @@ def imitate(
         members: how many members a batch has of each size.
         shift: how far a prior is displaced as a whole, in units of the climate's standard deviation.
         noise: how far its members are displaced each by itself.
+        translation: how far a lesson is displaced with all that belongs to it.
         learning_rate: of Adam at the beginning; it falls to zero along a cosine.
         microbatches: see `fit`.
         on_progress: see `fit`.
@@ -159,12 +174,12 @@ def imitate(
         ...     model, observation, 20, state=jnp.ones(3), truths=2, members=50, key=jax.random.key(0)
         ... )
         >>> lessons = teach(EnKF(), model, observation, trials, key=jax.random.key(1))
-        >>> student = EnNF(2, width=8, key=jax.random.key(2)).standardised(lessons.posterior, lessons.value)
+        >>> student = lessons.standardise(EnNF(2, width=8, key=jax.random.key(2)))
         >>> result = imitate(student, lessons, steps=50, sizes=(4,), members=32, key=jax.random.key(3))
         >>> bool(result.losses[-1] < result.losses[0])
         True
     """
-    source = LessonSource(lessons, jnp.std(lessons.posterior, axis=(0, 1)), sizes, members, shift, noise)
+    source = LessonSource(lessons, jnp.std(lessons.posterior, axis=(0, 1)), sizes, members, shift, noise, translation)
     return fit(
         filter,
         ImitationLoss(lessons.observation),

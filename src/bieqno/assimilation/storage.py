@@ -8,6 +8,7 @@ from bieqno import persistence
 from bieqno.assimilation import filters, models
 from bieqno.assimilation.filters.filter import Filter
 from bieqno.assimilation.localization import Neighbours
+from bieqno.tensorfile import PersistenceError
 
 _KNOWN = tuple(
     item
@@ -30,7 +31,7 @@ def save_filter(path: str | os.PathLike[str], filter: Filter) -> None:
         True
     """
     if not isinstance(filter, eqx.Module):
-        raise persistence.PersistenceError(f"only filters that are modules can be saved, got {filter!r}")
+        raise PersistenceError(f"only filters that are modules can be saved, got {filter!r}")
     persistence.save(path, filter, known=_KNOWN)
 
 

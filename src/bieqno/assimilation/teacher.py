@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from bieqno.assimilation.filters.ennf import EnNF
 from bieqno.assimilation.filters.filter import Filter
 from bieqno.assimilation.models.forecast import Model
 from bieqno.assimilation.observation import Observation
@@ -49,6 +50,10 @@ class Lessons(eqx.Module):
         """Number of (prior, posterior) pairs of single variables, as the paper counts."""
         return self.prior.shape[0] * self.prior.shape[2]
 
+    def standardise(self, student: EnNF) -> EnNF:
+        """A student that is standardised to these lessons."""
+        predicted = jax.vmap(jax.vmap(self.observation.operator))(self.prior)
+        return student.standardised(self.prior, self.posterior, predicted, self.perturbed)
 
     @classmethod
     def together(cls, *several: "Lessons") -> "Lessons":

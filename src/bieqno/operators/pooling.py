@@ -179,8 +179,8 @@ def pool_set(
     def step(summary: Summary, chunk: tuple[tuple[Array, ...], Array]) -> tuple[Summary, None]:
         return pool.merge(summary, rematerialised(*chunk)), None
 
-    first, others = (jax.tree.map(lambda x: x[part], (cut, masks)) for part in (0, slice(1, None)))
-    summary, _ = jax.lax.scan(step, rematerialised(*first), others)
+    begun = rematerialised(tuple(part[0] for part in cut), masks[0])
+    summary, _ = jax.lax.scan(step, begun, (tuple(part[1:] for part in cut), masks[1:]))
     return pool.finish(summary)
 
 

@@ -24,9 +24,7 @@ class Standardiser(eqx.Module):
 
     def __check_init__(self) -> None:
         if jnp.shape(self.mean) != jnp.shape(self.scale):
-            raise ValueError(
-                f"mean and scale need one shape, got {jnp.shape(self.mean)} and {jnp.shape(self.scale)}"
-            )
+            raise ValueError(f"mean and scale need one shape, got {jnp.shape(self.mean)} and {jnp.shape(self.scale)}")
 
     @classmethod
     def unit(cls, *shape: int) -> "Standardiser":

@@ -2,7 +2,7 @@
 
 from bieqno.assimilation.filters.climatology import Climatology
 from bieqno.assimilation.filters.enkf import EnKF
-from bieqno.assimilation.filters.ennf import EnNF
+from bieqno.assimilation.filters.ennf import EnNF, Scaling
 from bieqno.assimilation.filters.etkf import ETKF
 from bieqno.assimilation.filters.filter import Filter
 from bieqno.assimilation.filters.inflation import Inflated, PriorInflated, inflate
@@ -27,6 +27,7 @@ __all__ = [
     "PriorInflated",
     "Relaxed",
     "Rotated",
+    "Scaling",
     "SerialEnSRF",
     "ThreeDVar",
     "inflate",

@@ -16,12 +16,37 @@ from bieqno.operators import EquivariantOperator, Standardiser
 from bieqno.operators.networks import NetworkSettings
 
 
+class Scaling(eqx.Module):
+    """Standardisation of what the filter takes in and gives out; no variable of the state has one of its own.
+
+    Args:
+        state: of state variables, one for all.
+        anomaly: of their distances from the ensemble mean, one for all.
+        increment: of what an analysis adds to them, one for all.
+        predicted: of predicted observations, one a value.
+        predicted_anomaly: of their distances from the ensemble mean, one a value.
+        innovation: of the difference between observations and predictions, one a value.
+    """
+
+    state: Standardiser
+    anomaly: Standardiser
+    increment: Standardiser
+    predicted: Standardiser
+    predicted_anomaly: Standardiser
+    innovation: Standardiser
+
+    @classmethod
+    def unit(cls, observations: int) -> "Scaling":
+        """The one that changes nothing."""
+        return cls(*[Standardiser.unit()] * 3, *[Standardiser.unit(observations)] * 3)
+
+
 class EnNF(eqx.Module):
     """Moves each variable of each member by one learned operator, given what is known in observation space.
 
     Takes ensembles of any size and states of any number of variables; only the number of observed values is fixed.
-    Perturbs observations as the EnKF does. Standardisation belongs to it: one mean and scale for all state variables, since
-    they share the operator, and one for each observed value. A missing value is taken to be what each member
+    Perturbs observations as the EnKF does. Standardisation belongs to it (`Scaling`), and so does the choice of
+    coordinates: ``d_i`` goes in as the innovation ``d_i - H(z_i)``. A missing value is taken to be what each member
     predicts; with none at all the prior is returned as it is.
 
     Args:
@@ -29,6 +54,8 @@ class EnNF(eqx.Module):
         width: length of embeddings and hidden layers.
         depth: number of layers of each of the three networks.
         increment: the operator gives what is added to the prior, instead of the posterior itself.
+        anomalies: the distances of ``z_ij`` and ``H(z_i)`` from their ensemble means are given beside them, which spares
+            the networks small differences of large numbers; without them it is the paper's equation to the letter.
         error_input: the errors' standard deviations are given to the fitting net.
         teachers: number of filters it is to imitate, told apart by a code given to the fitting net; 0 for no code.
         key: random key of the initial weights.
@@ -44,13 +71,13 @@ class EnNF(eqx.Module):
     """
 
     operator: EquivariantOperator
-    state_scaling: Standardiser
-    observation_scaling: Standardiser
+    scaling: Scaling
     weights: tuple[Array, ...] | None
     teacher: Int[Array, ""] | None
     observations: int = eqx.field(static=True)
     teachers: int = eqx.field(static=True)
     increment: bool = eqx.field(static=True)
+    anomalies: bool = eqx.field(static=True)
     error_input: bool = eqx.field(static=True)
 
     def __init__(
@@ -60,13 +87,14 @@ class EnNF(eqx.Module):
         width: int = 64,
         depth: int = 3,
         increment: bool = True,
+        anomalies: bool = True,
         error_input: bool = False,
         teachers: int = 0,
         key: PRNGKeyArray,
         **network: Unpack[NetworkSettings],
     ) -> None:
         self.operator = EquivariantOperator(
-            1 + 2 * observations,
+            1 + 2 * observations + (1 + observations) * anomalies,
             1,
             context_size=observations * error_input + teachers,
             width=width,
@@ -74,24 +102,24 @@ class EnNF(eqx.Module):
             key=key,
             **network,
         )
-        self.state_scaling = Standardiser.unit()
-        self.observation_scaling = Standardiser.unit(observations)
+        self.scaling = Scaling.unit(observations)
         self.weights = None
         self.teacher = jnp.array(0) if teachers else None
         self.observations = observations
         self.teachers = teachers
         self.increment = increment
+        self.anomalies = anomalies
         self.error_input = error_input
 
     def __check_init__(self) -> None:
         m = self.observations
         sizes = (self.operator.in_size, self.operator.context_size, self.operator.out_size)
-        expected = (1 + 2 * m, m * self.error_input + self.teachers, 1)
+        expected = (1 + 2 * m + (1 + m) * self.anomalies, m * self.error_input + self.teachers, 1)
         if sizes != expected:
             raise ValueError(f"{m} observed values need an operator of sizes {expected}, got {sizes}")
-        shapes = (self.state_scaling.mean.shape, self.observation_scaling.mean.shape)
-        if shapes != ((), (m,)):
-            raise ValueError(f"expected standardisers of shapes () and ({m},), got {shapes[0]} and {shapes[1]}")
+        shapes = [leaf.shape for leaf in jax.tree.leaves(self.scaling)]
+        if shapes != [()] * 6 + [(m,)] * 6:
+            raise ValueError(f"expected standardisers of states () and observations ({m},), got {shapes}")
         if (self.teacher is None) == (self.teachers > 0):
             raise ValueError("a code of the teacher is given if there are teachers, and only then")
         if self.weights is not None:
@@ -100,10 +128,28 @@ class EnNF(eqx.Module):
             if own != shared or len({leaf.shape[0] for leaf in self.weights}) != 1:
                 raise ValueError(f"stacked weights need the shapes {shared} for each variable, got {own}")
 
-    def standardised(self, states: Float[Array, "*k n"], observed: Float[Array, "*l m"]) -> "EnNF":
-        """The same filter, standardised to a sample of states and of observed values."""
-        scalings = Standardiser.of(states), Standardiser.of(observed, axis=tuple(range(observed.ndim - 1)))
-        return eqx.tree_at(lambda f: (f.state_scaling, f.observation_scaling), self, scalings)
+    def standardised(
+        self,
+        prior: Float[Array, "k N n"],
+        posterior: Float[Array, "k N n"],
+        predicted: Float[Array, "k N m"],
+        perturbed: Float[Array, "k N m"],
+    ) -> "EnNF":
+        """The same filter, standardised to a sample of analyses."""
+
+        def deviations(series: Float[Array, "k N _"]) -> Float[Array, "k N _"]:
+            return series - jnp.mean(series, axis=1, keepdims=True)
+
+        of = Standardiser.of
+        scaling = Scaling(
+            of(prior),
+            of(deviations(prior)),
+            of(posterior - prior),
+            of(predicted, axis=(0, 1)),
+            of(deviations(predicted), axis=(0, 1)),
+            of(perturbed - predicted, axis=(0, 1)),
+        )
+        return eqx.tree_at(lambda f: f.scaling, self, scaling)
 
     def stacked(self, variables: int) -> "EnNF":
         """The same filter with a copy of the weights for each state variable, to be fine-tuned apart."""
@@ -132,29 +178,40 @@ class EnNF(eqx.Module):
             raise ValueError(f"this filter takes {self.observations} observed values, got {observed.value.shape[0]}")
         predicted = observed.predict(ensemble)
         perturbed = jnp.where(observed.mask, perturbed, predicted)
+        scaling = self.scaling
+        own, common = (
+            [scaling.state(ensemble)],
+            [scaling.predicted(predicted), scaling.innovation(perturbed - predicted)],
+        )
+        if self.anomalies:
+            own.append(scaling.anomaly(ensemble - jnp.mean(ensemble, axis=0)))
+            common.append(scaling.predicted_anomaly(predicted - jnp.mean(predicted, axis=0)))
+        z = jnp.stack(own, axis=-1)
         # Kept apart from z, so that the layers over what all variables share are computed once, not for each j.
-        seen = jnp.concatenate([self.observation_scaling(x) for x in (predicted, perturbed)], axis=1)
+        seen = jnp.concatenate(common, axis=1)
         context = self._context(observed)
-
-        z = self.state_scaling(ensemble)
         shared, rest = eqx.partition(self.operator, eqx.is_array)
         leaves, structure = jax.tree.flatten(shared)
 
-        def analyse(leaves: tuple[Array, ...], column: Float[Array, "N"]) -> Float[Array, "N"]:
+        def analyse(leaves: tuple[Array, ...], column: Float[Array, "N p"]) -> Float[Array, "N"]:
             operator = eqx.combine(jax.tree.unflatten(structure, leaves), rest)
-            return operator((column[:, None], seen), context=context)[:, 0]
+            return operator((column, seen), context=context)[:, 0]
 
-        own = self.weights is not None
-        moved = jax.vmap(analyse, (0 if own else None, 1), 1)(self.weights if own else tuple(leaves), z)
-        moved = moved * self.state_scaling.scale
-        posterior = ensemble + moved if self.increment else self.state_scaling.mean + moved
+        if self.weights is None:
+            moved = jax.vmap(analyse, (None, 1), 1)(tuple(leaves), z)
+        else:
+            moved = jax.vmap(analyse, (0, 1), 1)(self.weights, z)
+        if self.increment:
+            posterior = ensemble + moved * scaling.increment.scale + scaling.increment.mean
+        else:
+            posterior = moved * scaling.state.scale + scaling.state.mean
         return jnp.where(jnp.any(observed.mask), posterior, ensemble).astype(ensemble.dtype)
 
     def _context(self, observed: Observed) -> Float[Array, "c"] | None:
         """What all members and variables share: the size of the errors, the code of the teacher."""
         parts = []
         if self.error_input:
-            parts.append(observed.std / self.observation_scaling.scale)
+            parts.append(observed.std / self.scaling.innovation.scale)
         if self.teacher is not None:
             parts.append(jax.nn.one_hot(self.teacher, self.teachers))
         return jnp.concatenate(parts) if parts else None
