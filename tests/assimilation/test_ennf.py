@@ -50,9 +50,9 @@ def update(filter, ensemble, observed, perturbed):
     return filter.update(ensemble, observed, perturbed)
 
 
-@pytest.mark.parametrize("filter", STUDENTS.values(), ids=STUDENTS)
 @pytest.mark.parametrize("members", [1, 2, 7])
-def test_requirement_1_any_ensemble_size(filter, members):
+def test_requirement_1_any_ensemble_size(members):
+    filter = STUDENTS["stacked"]
     posterior = analyse(filter, STATES[:members], OBSERVATION.window(jnp.array([1.0, 2.0])), KEY)
     assert posterior.shape == (members, 3)
     assert jnp.all(jnp.isfinite(posterior))

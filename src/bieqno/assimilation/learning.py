@@ -1,7 +1,8 @@
 """Training of the ensemble neural filter on what its teachers show.
 
 Two things make it work when it is cycled, and not only on the teacher's priors. It sees priors that are worse than the
-teacher's, with the posterior to aim at unchanged; and it sees small ensembles: members drawn from the teacher's many, with
+teacher's, with the posterior to aim at unchanged: forecasts from displaced starts, whose errors look like a forecast's.
+And it sees small ensembles: members drawn from the teacher's many, with
 the teacher's own analyses of these members.
 """
 
@@ -16,6 +17,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.filters.ennf import EnNF
+from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.teacher import Lessons
 from bieqno.training import FitResult, Progress, fit
@@ -41,6 +43,7 @@ class LessonSource(eqx.Module):
         climate: standard deviation of each state variable.
         sizes: the sizes of sub-ensembles; each batch has examples of all.
         members: how many members a batch has of each size: ``members / size`` examples.
+        model: the dynamics, if displaced members are to be run through the window; None to displace them at its end.
         shift: scale of a random displacement that all members of an example share, in units of `climate`.
         noise: scale of a random displacement of each member by itself, likewise.
         translation: scale of a displacement of prior, observations and posterior alike, with which Kalman
@@ -49,6 +52,7 @@ class LessonSource(eqx.Module):
 
     lessons: Lessons
     climate: Float[Array, "n"]
+    model: Model | None
     sizes: tuple[int, ...] = eqx.field(static=True)
     members: int = eqx.field(static=True)
     shift: float = eqx.field(static=True)
@@ -67,10 +71,10 @@ class LessonSource(eqx.Module):
     def __call__(self, key: PRNGKeyArray) -> tuple[Example, ...]:
         """A batch: examples of each size."""
         counts = [self.members // size for size in self.sizes]
-        total, available, variables = self.lessons.prior.shape
+        _, available, variables = self.lessons.prior.shape
         # All random numbers of a batch in three draws: their code is most of what there is to compile.
-        lesson_key, member_key, normal_key = jax.random.split(key, 3)
-        lessons = jax.random.randint(lesson_key, (sum(counts),), 0, total)
+        lesson_key, member_key, normal_key, model_key = jax.random.split(key, 4)
+        lessons = self._draw(sum(counts), lesson_key)
         draws = jax.random.uniform(member_key, (sum(counts), available))
         needed = sum(counts) * (2 + 2 * variables) + self.members * len(self.sizes) * variables
         normals = _dealt(jax.random.normal(normal_key, (needed,)))
@@ -83,9 +87,18 @@ class LessonSource(eqx.Module):
             part = slice(start, start + count)
             noise = self.noise * noise_scale[part] * normals((count, size, variables)) * self.climate
             chosen = jax.lax.top_k(draws[part], size)[1]
-            examples.append(self._example(lessons[part], chosen, shift[part] + noise, together[part]))
+            keyed = jax.random.fold_in(model_key, size)
+            examples.append(self._example(lessons[part], chosen, shift[part] + noise, together[part], keyed))
             start += count
         return tuple(examples)
+
+    def _draw(self, count: int, key: PRNGKeyArray) -> Int[Array, "b"]:
+        """Numbers of random lessons; the first of a run is left out where it matters what was before."""
+        left_out = 0 if self.model is None else 1
+        run_key, window_key = jax.random.split(key)
+        windows = self.lessons.prior.shape[0] // self.lessons.runs
+        run = jax.random.randint(run_key, (count,), 0, self.lessons.runs)
+        return run * windows + jax.random.randint(window_key, (count,), left_out, windows)
 
     def _example(
         self,
@@ -93,16 +106,24 @@ class LessonSource(eqx.Module):
         chosen: Int[Array, "b N"],
         displacement: Float[Array, "b N n"],
         together: Float[Array, "b 1 n"],
+        key: PRNGKeyArray,
     ) -> Example:
         given = self.lessons
         members = (lesson[:, None], chosen)
+        prior = given.prior[members] + displacement
+        model = self.model
+        if model is not None:
+            # Each posterior is where the next window of its run begins.
+            start = given.posterior[lesson[:, None] - 1, chosen] + displacement
+            keys = jax.random.split(key, len(lesson))
+            prior = jax.vmap(lambda members, k: forecast(model, members, key=k))(start, keys)
         # What the observations move by when the state does, to first order.
         _, moved = jax.vmap(lambda z, t: jax.jvp(given.observation.operator, (z,), (t,)))(
             given.prior[lesson, 0], together[:, 0]
         )
         moved = moved[:, None]
         return Example(
-            given.prior[members] + together + displacement,
+            prior + together,
             given.posterior[members] + together,
             given.perturbed[members] + moved,
             given.value[lesson] + moved[:, 0],
@@ -138,6 +159,7 @@ def imitate(
     lessons: Lessons,
     *,
     steps: int,
+    model: Model | None = None,
     sizes: tuple[int, ...] = (2, 16),
     members: int = 512,
     shift: float = 0.1,
@@ -156,6 +178,8 @@ def imitate(
         filter: the student, standardised to the lessons.
         lessons: what the teacher did.
         steps: number of optimizer steps.
+        model: the dynamics: priors are then worsened by displacing the members at the start of the window and
+            running it anew; None displaces them at its end.
         sizes: the sizes of the sub-ensembles it is shown.
         members: how many members a batch has of each size.
         shift: how far a prior is displaced as a whole, in units of the climate's standard deviation.
@@ -179,7 +203,9 @@ def imitate(
         >>> bool(result.losses[-1] < result.losses[0])
         True
     """
-    source = LessonSource(lessons, jnp.std(lessons.posterior, axis=(0, 1)), sizes, members, shift, noise, translation)
+    source = LessonSource(
+        lessons, jnp.std(lessons.posterior, axis=(0, 1)), model, sizes, members, shift, noise, translation
+    )
     return fit(
         filter,
         ImitationLoss(lessons.observation),

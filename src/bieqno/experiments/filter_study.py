@@ -24,7 +24,7 @@ from bieqno.assimilation.setups import Setup
 from bieqno.experiments.results import Progress, Row
 from bieqno.scores import relative_rmse
 
-PROTOCOLS = ("paper", "unseen")
+DRAWN = 1000  # larger ensembles than this are in no figure, and their way between analyses is not kept
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,12 @@ class KeepPath(eqx.Module):
         return jax.lax.scan(step, ensemble, None, length=count_steps(self.model.window, self.model.step))[1]
 
 
+def _keep_mean(
+    prior: Float[Array, "N n"], posterior: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray
+) -> dict[str, Array]:
+    return {"mean": jnp.mean(posterior, axis=0)}
+
+
 class Assimilation(eqx.Module):
     """One run of a filter, as a value: runs with filters of one kind share one compilation."""
 
@@ -91,7 +97,7 @@ class Assimilation(eqx.Module):
             self.observation,
             trial.ensembles,
             trial.twins.observations,
-            record=KeepPath(self.model),
+            record=KeepPath(self.model) if trial.ensembles.shape[0] <= DRAWN else _keep_mean,
             limit=self.limit,
             key=jax.random.fold_in(self.key, trial.numbers),
         )
@@ -149,12 +155,14 @@ def run_method(setup: Setup, filter: Filter, trials: Trials, *, key: PRNGKeyArra
     """Run a filter on all trials."""
     kept, diverged = sweep(Assimilation(filter, setup.model, setup.observation, setup.limit, key), trials)
     errors = jax.vmap(relative_rmse)(trials.twins.truth, kept["mean"])
-    mean, path, diverged = np.array(kept["mean"]), np.array(kept["path"][0]), np.asarray(diverged)
+    mean, diverged = np.array(kept["mean"]), np.asarray(diverged)
+    steps = count_steps(setup.model.window, setup.model.step)
+    path = np.array(kept["path"][0]) if "path" in kept else np.full((mean.shape[1], steps, mean.shape[2]), np.nan)
     for run in np.flatnonzero(diverged >= 0):
         mean[run, diverged[run] :] = np.nan
     if diverged[0] >= 0:
         path[diverged[0] :] = np.nan
-    return Outcome(mean, path.reshape(-1, path.shape[-1]), np.asarray(errors), diverged)
+    return Outcome(mean, path.reshape(-1, path.shape[-1]).astype(np.float32), np.asarray(errors), diverged)
 
 
 def compare_filters(

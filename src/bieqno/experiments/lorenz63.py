@@ -19,7 +19,8 @@ _QUICK = Settings(
     tuned_sizes=(2, 4, 8, 16),
     teacher_runs=10,
     teacher_members=50,
-    training={"steps": 8000},
+    student={"width": 32},
+    training={"steps": 10_000, "shift": 0.02, "noise": 0.02},
     particles=100_000,
 )
 PRESETS = {
@@ -28,7 +29,10 @@ PRESETS = {
         student={"width": 8, "depth": 2}, training={"steps": 20, "members": 32}, particles=200,
     ),
     "quick": _QUICK,
-    "paper": replace(_QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(8, 400), training={"steps": 30_000}),
+    "paper": replace(
+        _QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(8, 400), student={},
+        training={"steps": 30_000, "shift": 0.02, "noise": 0.02},
+    ),
 }  # fmt: skip
 
 
