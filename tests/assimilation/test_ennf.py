@@ -137,6 +137,8 @@ def test_functions_are_not_saved(tmp_path):
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="takes 2 observed values, got 1"):
         student()(STATES[:5], Observation([0], 1.0).window(jnp.zeros(1)), key=KEY)
+    with pytest.raises(ValueError, match="weights for 2 variables, the state has 3"):
+        student().stacked(2)(STATES[:5], OBSERVATION.window(jnp.zeros(2)), key=KEY)
     with pytest.raises(ValueError, match="need an operator of sizes"):
         eqx.tree_at(lambda f: f.operator, student(), EnNF(3, width=8, key=KEY).operator).__check_init__()
 

@@ -86,7 +86,7 @@ def run(
 
         def build(size: int) -> Filter:
             if not trained:
-                trained.append(train(variant.change(s), lessons, key=train_key))
+                trained.append(train(variant.change(s), lessons, setup.model, key=train_key))
             return trained[0]
 
         return Method(variant.name, build, s.sizes)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bieqno.assimilation import EnKF, EnNF, Filter, Lessons, imitate, make_trials, teach, tune
+from bieqno.assimilation.models.forecast import Model
 from bieqno.assimilation.setups import Setup
 from bieqno.experiments.filter_study import Method, compare_filters, no_assimilation, trial_makers
 from bieqno.experiments.results import Progress, Result, Row
@@ -64,6 +65,7 @@ class Tuned:
 def train(
     settings: Settings,
     lessons: Lessons,
+    model: Model,
     *,
     key: jax.Array,
     on_progress: Callable[[str, TrainingProgress], None] | None = None,
@@ -75,10 +77,14 @@ def train(
     def tell(part: str) -> Callable[[TrainingProgress], None] | None:
         return None if on_progress is None else lambda progress: on_progress(part, progress)
 
-    student = imitate(student, lessons, **settings.training, key=shared_key, on_progress=tell("training")).module
+    student = imitate(
+        student, lessons, model=model, **settings.training, key=shared_key, on_progress=tell("training")
+    ).module
     if settings.fine_tuning:
         stacked = student.stacked(lessons.prior.shape[2])
-        student = imitate(stacked, lessons, **settings.fine_tuning, key=own_key, on_progress=tell("fine-tuning")).module
+        student = imitate(
+            stacked, lessons, model=model, **settings.fine_tuning, key=own_key, on_progress=tell("fine-tuning")
+        ).module
     return student
 
 
@@ -118,7 +124,9 @@ def run_experiment(
     teacher = EnKF(centred=False)
     lessons = teach(teacher, setup.model, setup.observation, trials, limit=setup.limit, key=run_key)
     begun = time.perf_counter()
-    ennf = train(s, lessons, key=train_key, on_progress=lambda part, p: tell(f"{part}, step {p.step} of {p.steps}"))
+    ennf = train(
+        s, lessons, setup.model, key=train_key, on_progress=lambda part, p: tell(f"{part}, step {p.step} of {p.steps}")
+    )
     seconds = time.perf_counter() - begun
 
     def tuned(opponent: Tuned) -> Callable[[int], Filter]:

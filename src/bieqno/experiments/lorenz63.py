@@ -19,8 +19,7 @@ _QUICK = Settings(
     tuned_sizes=(2, 4, 8, 16),
     teacher_runs=10,
     teacher_members=50,
-    student={"width": 32},
-    training={"steps": 10_000, "shift": 0.02, "noise": 0.02},
+    training={"steps": 8000, "shift": 0.03, "noise": 0.02},
     particles=100_000,
 )
 PRESETS = {
@@ -30,8 +29,8 @@ PRESETS = {
     ),
     "quick": _QUICK,
     "paper": replace(
-        _QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(8, 400), student={},
-        training={"steps": 30_000, "shift": 0.02, "noise": 0.02},
+        _QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(8, 400),
+        training={"steps": 30_000, "shift": 0.03, "noise": 0.02},
     ),
 }  # fmt: skip
 

@@ -40,3 +40,7 @@ class Standardiser(eqx.Module):
     def __call__(self, values: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """Standardised values."""
         return (values - self.mean) / self.scale
+
+    def undo(self, values: Float[Array, "*s"]) -> Float[Array, "*s"]:
+        """Values as they were before standardisation."""
+        return values * self.scale + self.mean

@@ -11,34 +11,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bieqno.assimilation.filters.scaling import Scaling
 from bieqno.assimilation.observation import Observed
-from bieqno.operators import EquivariantOperator, Standardiser
+from bieqno.operators import EquivariantOperator
 from bieqno.operators.networks import NetworkSettings
-
-
-class Scaling(eqx.Module):
-    """Standardisation of what the filter takes in and gives out; no variable of the state has one of its own.
-
-    Args:
-        state: of state variables, one for all.
-        anomaly: of their distances from the ensemble mean, one for all.
-        increment: of what an analysis adds to them, one for all.
-        predicted: of predicted observations, one a value.
-        predicted_anomaly: of their distances from the ensemble mean, one a value.
-        innovation: of the difference between observations and predictions, one a value.
-    """
-
-    state: Standardiser
-    anomaly: Standardiser
-    increment: Standardiser
-    predicted: Standardiser
-    predicted_anomaly: Standardiser
-    innovation: Standardiser
-
-    @classmethod
-    def unit(cls, observations: int) -> "Scaling":
-        """The one that changes nothing."""
-        return cls(*[Standardiser.unit()] * 3, *[Standardiser.unit(observations)] * 3)
 
 
 class EnNF(eqx.Module):
@@ -136,20 +112,7 @@ class EnNF(eqx.Module):
         perturbed: Float[Array, "k N m"],
     ) -> "EnNF":
         """The same filter, standardised to a sample of analyses."""
-
-        def deviations(series: Float[Array, "k N _"]) -> Float[Array, "k N _"]:
-            return series - jnp.mean(series, axis=1, keepdims=True)
-
-        of = Standardiser.of
-        scaling = Scaling(
-            of(prior),
-            of(deviations(prior)),
-            of(posterior - prior),
-            of(predicted, axis=(0, 1)),
-            of(deviations(predicted), axis=(0, 1)),
-            of(perturbed - predicted, axis=(0, 1)),
-        )
-        return eqx.tree_at(lambda f: f.scaling, self, scaling)
+        return eqx.tree_at(lambda f: f.scaling, self, Scaling.of(prior, posterior, predicted, perturbed))
 
     def stacked(self, variables: int) -> "EnNF":
         """The same filter with a copy of the weights for each state variable, to be fine-tuned apart."""
@@ -178,17 +141,11 @@ class EnNF(eqx.Module):
             raise ValueError(f"this filter takes {self.observations} observed values, got {observed.value.shape[0]}")
         predicted = observed.predict(ensemble)
         perturbed = jnp.where(observed.mask, perturbed, predicted)
-        scaling = self.scaling
-        own, common = (
-            [scaling.state(ensemble)],
-            [scaling.predicted(predicted), scaling.innovation(perturbed - predicted)],
-        )
-        if self.anomalies:
-            own.append(scaling.anomaly(ensemble - jnp.mean(ensemble, axis=0)))
-            common.append(scaling.predicted_anomaly(predicted - jnp.mean(predicted, axis=0)))
-        z = jnp.stack(own, axis=-1)
-        # Kept apart from z, so that the layers over what all variables share are computed once, not for each j.
-        seen = jnp.concatenate(common, axis=1)
+        if self.weights is not None and self.weights[0].shape[0] != ensemble.shape[1]:
+            raise ValueError(
+                f"this filter has weights for {self.weights[0].shape[0]} variables, the state has {ensemble.shape[1]}"
+            )
+        z, seen = self._elements(ensemble, predicted, perturbed)
         context = self._context(observed)
         shared, rest = eqx.partition(self.operator, eqx.is_array)
         leaves, structure = jax.tree.flatten(shared)
@@ -201,11 +158,23 @@ class EnNF(eqx.Module):
             moved = jax.vmap(analyse, (None, 1), 1)(tuple(leaves), z)
         else:
             moved = jax.vmap(analyse, (0, 1), 1)(self.weights, z)
-        if self.increment:
-            posterior = ensemble + moved * scaling.increment.scale + scaling.increment.mean
-        else:
-            posterior = moved * scaling.state.scale + scaling.state.mean
+        scaling = self.scaling
+        posterior = ensemble + scaling.increment.undo(moved) if self.increment else scaling.state.undo(moved)
         return jnp.where(jnp.any(observed.mask), posterior, ensemble).astype(ensemble.dtype)
+
+    def _elements(
+        self, ensemble: Float[Array, "N n"], predicted: Float[Array, "N m"], perturbed: Float[Array, "N m"]
+    ) -> tuple[Float[Array, "N n p"], Float[Array, "N q"]]:
+        """Standardised inputs: what belongs to each variable, and what all variables of a member share.
+
+        They are kept apart, so that the layers over the latter are computed once, not for each j.
+        """
+        own = [self.scaling.state(ensemble)]
+        common = [self.scaling.predicted(predicted), self.scaling.innovation(perturbed - predicted)]
+        if self.anomalies:
+            own.append(self.scaling.anomaly(ensemble - jnp.mean(ensemble, axis=0)))
+            common.append(self.scaling.predicted_anomaly(predicted - jnp.mean(predicted, axis=0)))
+        return jnp.stack(own, axis=-1), jnp.concatenate(common, axis=1)
 
     def _context(self, observed: Observed) -> Float[Array, "c"] | None:
         """What all members and variables share: the size of the errors, the code of the teacher."""
