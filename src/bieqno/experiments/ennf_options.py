@@ -19,9 +19,12 @@ from bieqno.experiments.results import Progress, Result
 NAME = "ennf-options"
 PRESETS = {
     "smoke": replace(lorenz63.PRESETS["smoke"], sizes=(2,)),
-    "quick": replace(lorenz63.PRESETS["quick"], sizes=(2, 4, 16)),
+    "quick": replace(
+        lorenz63.PRESETS["quick"], sizes=(2, 16), student={"width": 32},
+        training={**lorenz63.PRESETS["quick"].training, "steps": 2500},
+    ),
     "paper": replace(lorenz63.PRESETS["paper"], sizes=(2, 4, 16)),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def run_experiment(
     rows, arrays = compare_filters(setup, methods, makers, key=run_key, on_progress=on_progress)
     rows += [
         Row.of("training", "EnNF", "seconds", [seconds]),
-        Row.of("training", "teacher", "pairs", [lessons.pairs]),
-        Row.of("training", "teacher", "runs_left_out", [lessons.left_out]),
+        Row.of("training", "teacher", "pairs", [float(lessons.pairs)]),
+        Row.of("training", "teacher", "runs_left_out", [float(lessons.left_out)]),
     ]
     return Result(name, s.preset, seed, tuple(rows), arrays)
