@@ -80,7 +80,8 @@ def errors(result: Result) -> Figure:
     grid[0].set_ylabel("relative RMSE")
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    figure.supylabel("✕k: k of the runs diverged", fontsize=8)
+    if any(row.diverged for row in result.rows):
+        figure.supylabel("✕k: k of the runs diverged", fontsize=8)
     return figure
 
 
@@ -89,7 +90,7 @@ def dynamics(data: xr.Dataset, variables: Sequence[int], size: int, span: int) -
     windows = data.sizes["window"]
     steps = data.sizes["step"] // windows
     figure = Figure(figsize=(10, 1.9 * len(variables) + 0.8), layout="constrained")
-    grid = figure.subplots(len(variables), 2, squeeze=False, sharey="row", sharex="col")
+    grid = figure.subplots(len(variables), 2, squeeze=False, sharex="col")
     for column, first in enumerate((0, windows - span)):
         part = slice(first * steps, (first + span) * steps)
         time = data["path_time"].values[part]
@@ -106,8 +107,9 @@ def dynamics(data: xr.Dataset, variables: Sequence[int], size: int, span: int) -
                     axes.axvline(where, color=style.color, linewidth=0.8, linestyle=":")
                     axes.text(where, 0.97, f" {style.label} diverged", color=style.color, fontsize=8, va="top",
                               transform=axes.get_xaxis_transform())  # fmt: skip
-            low, high = np.nanmin(data["truth"].values[..., variable]), np.nanmax(data["truth"].values[..., variable])
-            axes.set_ylim(low - 0.25 * (high - low), high + 0.25 * (high - low))
+            # A filter that is far off would squeeze the rest: the truth sets the scale.
+            low, high = np.nanmin(true), np.nanmax(true)
+            axes.set_ylim(low - 0.5 * (high - low), high + 0.5 * (high - low))
             axes.set_xlim(time[0], time[-1])
         grid[-1, column].set_xlabel("time")
     for axes, variable in zip(grid[:, 0], variables, strict=True):

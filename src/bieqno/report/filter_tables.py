@@ -22,7 +22,8 @@ def filter_tables(result: Result) -> list[Table]:
         for method in dict.fromkeys(row.method for row in rows):
             found = {row.ensemble_size: row for row in rows if row.method == method}
             table.add_row(style_of(method).label, *(_cell(found.get(size)) for size in sizes))
-        table.caption = "✕k: k of the runs diverged, the error is that of the others"
+        if any(row.diverged for row in rows):
+            table.caption = "✕k: k of the runs diverged, the error is that of the others"
         tables.append(table)
     rest = [row for row in result.rows if row.protocol is None]
     if rest:
