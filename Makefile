@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench validate regression clean
+.PHONY: help install demo test lint format bench validate regression filters clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -45,6 +45,7 @@ bench: $(VENV)/.installed-bench  ## measure speed side by side with peers
 	@$(BIN)/python benchmarks/regression.py
 	@$(BIN)/python benchmarks/chunking.py
 	@$(BIN)/python benchmarks/deep_kernel.py
+	@$(BIN)/python benchmarks/ennf.py
 
 validate: $(VENV)/.installed  ## compare tuned filters with the published scores (several minutes)
 	@$(BIN)/python benchmarks/validate.py
@@ -52,6 +53,10 @@ validate: $(VENV)/.installed  ## compare tuned filters with the published scores
 regression: $(VENV)/.installed  ## run the paper's two regression studies (preset quick) into runs/
 	@$(BIN)/python -m bieqno.experiments step-1d --preset quick --out runs
 	@$(BIN)/python -m bieqno.experiments trig-2d --preset quick --out runs
+
+filters: $(VENV)/.installed  ## run the paper's two filtering studies (preset quick) into runs/
+	@$(BIN)/python -m bieqno.experiments lorenz63 --preset quick --out runs
+	@$(BIN)/python -m bieqno.experiments lorenz96 --preset quick --out runs
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

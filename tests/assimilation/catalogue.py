@@ -9,6 +9,7 @@ from bieqno.assimilation import (
     LETKF,
     Climatology,
     EnKF,
+    EnNF,
     Inflated,
     IterativeEnKF,
     LinearModel,
@@ -45,6 +46,7 @@ def filters(observed: int) -> dict[str, object]:
         "particle filter": ParticleFilter(0.3),
         "iterative": IterativeEnKF(model()),
         "3D-Var": ThreeDVar(jnp.eye(SIZE)),
+        "EnNF": EnNF(observed, width=8, depth=2, key=jax.random.key(8)),
         "climatology": Climatology(jax.random.normal(jax.random.key(9), (50, SIZE))),
     }
 

@@ -7,6 +7,7 @@ from bieqno.assimilation.filters import (
     LETKF,
     Climatology,
     EnKF,
+    EnNF,
     Filter,
     Inflated,
     IterativeEnKF,
@@ -19,6 +20,7 @@ from bieqno.assimilation.filters import (
     inflate,
     random_rotation,
 )
+from bieqno.assimilation.learning import imitate
 from bieqno.assimilation.localization import Neighbours, distances, gaspari_cohn
 from bieqno.assimilation.models import (
     AbstractEnsembleModel,
@@ -40,7 +42,9 @@ from bieqno.assimilation.records import (
     keep_moments,
     keep_triples,
 )
+from bieqno.assimilation.storage import load_filter, save_filter
 from bieqno.assimilation.summary import summarise
+from bieqno.assimilation.teacher import Lessons, teach
 from bieqno.assimilation.trials import Trials, make_trials, sweep
 from bieqno.assimilation.tuning import Tuning, tune
 from bieqno.assimilation.twin import Observations, Run, Twin, cycle, simulate, spin_up
@@ -52,11 +56,13 @@ __all__ = [
     "AffineLaw",
     "Climatology",
     "EnKF",
+    "EnNF",
     "Filter",
     "Flow",
     "HostModel",
     "Inflated",
     "IterativeEnKF",
+    "Lessons",
     "LinearModel",
     "Lorenz63",
     "Lorenz96",
@@ -81,20 +87,24 @@ __all__ = [
     "distances",
     "forecast",
     "gaspari_cohn",
+    "imitate",
     "inflate",
     "keep_ensembles",
     "keep_mean",
     "keep_moments",
     "keep_triples",
     "load_dataset",
+    "load_filter",
     "make_trials",
     "random_rotation",
     "rk4",
     "save_dataset",
+    "save_filter",
     "simulate",
     "spin_up",
     "summarise",
     "sweep",
+    "teach",
     "to_dataset",
     "tune",
 ]

@@ -11,6 +11,8 @@ from rich.progress import Progress as Bar
 
 from bieqno.cli import compilation_cache
 from bieqno.experiments import EXPERIMENTS, Progress, write_result
+from bieqno.report.filter_figures import filter_figures
+from bieqno.report.filter_tables import filter_tables
 from bieqno.report.regression_figures import regression_figures
 from bieqno.report.tables import tables
 
@@ -41,8 +43,9 @@ def main(
             bar.update(task, completed=progress.done, total=progress.total, description=progress.part)
 
         result = experiment.run(preset, seed=seed, on_progress=show)
-    folder = write_result(result, out, regression_figures(result))
-    for table in tables(result):
+    of_filters = any(row.protocol for row in result.rows)
+    folder = write_result(result, out, filter_figures(result) if of_filters else regression_figures(result))
+    for table in filter_tables(result) if of_filters else tables(result):
         console.print(table)
     console.print(f"Numbers, arrays and figures are in {folder}")
 

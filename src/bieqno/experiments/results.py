@@ -3,6 +3,7 @@
 A folder for each experiment::
 
     metrics.json    {"experiment", "preset", "seed", "rows": [{"case", "method", "metric", "value", "stderr", "n"}]}
+                    (rows of filters also have "ensemble_size", "protocol" and "diverged")
     NAME.nc         arrays behind the figures, netCDF-4
     NAME.png, .svg  figures
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METRICS_FILE = "metrics.json"
+_OF_FILTERS = ("ensemble_size", "protocol", "diverged")
 
 
 class Progress(NamedTuple):
@@ -40,7 +42,19 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Row:
-    """One number of an experiment: the mean of a metric over n repetitions, and its standard error (None if n = 1)."""
+    """One number of an experiment: the mean of a metric over n repetitions, and its standard error (None if n = 1).
+
+    Attributes:
+        case: what the methods are compared on.
+        method: whose number it is.
+        metric: what was measured.
+        value: the mean.
+        stderr: its standard error.
+        n: number of repetitions that the mean is over.
+        ensemble_size: members of a filter's ensemble; this and what follows is None, and not stored, for other methods.
+        protocol: whether a filter was tested on the ``paper``'s truth or on ``unseen`` ones.
+        diverged: number of further repetitions that diverged and are not in the mean.
+    """
 
     case: str
     method: str
@@ -48,13 +62,16 @@ class Row:
     value: float
     stderr: float | None
     n: int
+    ensemble_size: int | None = None
+    protocol: str | None = None
+    diverged: int | None = None
 
     @classmethod
-    def of(cls, case: str, method: str, metric: str, values: Sequence[float]) -> "Row":
-        """Summarise the values of the repetitions."""
+    def of(cls, case: str, method: str, metric: str, values: Sequence[float], **more: Any) -> "Row":
+        """Summarise the values of the repetitions; of none at all the mean is NaN."""
         n = len(values)
         stderr = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else None
-        return cls(case, method, metric, float(np.mean(values)), stderr, n)
+        return cls(case, method, metric, float(np.mean(values)) if n else math.nan, stderr, n, **more)
 
 
 @dataclass(frozen=True)
@@ -82,13 +99,20 @@ class Result:
                 return row.value
         raise KeyError(f"no {metric} of {method} in {case}")
 
-    def select(self, **wanted: str) -> tuple[Row, ...]:
+    def select(self, **wanted: str | int) -> tuple[Row, ...]:
         """The rows whose fields have the given values."""
         return tuple(row for row in self.rows if all(getattr(row, name) == value for name, value in wanted.items()))
 
     def metrics(self) -> dict[str, Any]:
         """The content of ``metrics.json``; numbers that JSON does not know (infinities, NaN) become null."""
-        rows = [{name: _jsonable(value) for name, value in dataclasses.asdict(row).items()} for row in self.rows]
+        rows = [
+            {
+                name: _jsonable(value)
+                for name, value in dataclasses.asdict(row).items()
+                if value is not None or name not in _OF_FILTERS
+            }
+            for row in self.rows
+        ]
         return {"experiment": self.experiment, "preset": self.preset, "seed": self.seed, "rows": rows}
 
 

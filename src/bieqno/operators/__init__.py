@@ -6,6 +6,7 @@ from bieqno.operators.invariant import InvariantOperator
 from bieqno.operators.networks import MLP, FourierFeatures
 from bieqno.operators.pooling import AbstractPool, CustomPool, MeanPool
 from bieqno.operators.posterior import PosteriorOperator
+from bieqno.operators.scaling import Standardiser
 
 __all__ = [
     "MLP",
@@ -19,4 +20,5 @@ __all__ = [
     "InvariantOperator",
     "MeanPool",
     "PosteriorOperator",
+    "Standardiser",
 ]

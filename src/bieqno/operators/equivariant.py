@@ -20,7 +20,7 @@ from bieqno.operators.networks import (
     check_output,
     output_size,
 )
-from bieqno.operators.pooling import AbstractPool, blank_padding
+from bieqno.operators.pooling import AbstractPool, Elements, blank_padding, blank_parts
 
 
 class EquivariantOperator(eqx.Module):
@@ -129,7 +129,7 @@ class EquivariantOperator(eqx.Module):
 
     def __call__(
         self,
-        elements: Float[Array, "n p"],
+        elements: Elements,
         *,
         context: Float[Array, "c"] | None = None,
         mask: Bool[Array, "n"] | None = None,
@@ -137,7 +137,7 @@ class EquivariantOperator(eqx.Module):
         """Apply the operator; padded rows of the result are zero.
 
         Args:
-            elements: the set, one row an element; may be empty.
+            elements: the set, one row an element, or the parts of its rows; may be empty.
             context: vector shared by all elements, of length `context_size`.
             mask: which rows are elements, the others being padding; None if all are.
         """
@@ -145,17 +145,17 @@ class EquivariantOperator(eqx.Module):
         if (context is None and self.context_size) or (context is not None and context.shape != (self.context_size,)):
             given = "none" if context is None else f"shape {context.shape}"
             raise ValueError(f"expected a context of {self.context_size} values, got {given}")
-        elements, mask = blank_padding(elements, mask)
-        pooled = self.interaction(elements, mask=mask)
+        parts, mask = blank_parts(elements, mask)
+        pooled = self.interaction(parts, mask=mask)
         shared = (pooled,) if context is None else (pooled, context)
 
-        def update(element: Float[Array, "p"]) -> Float[Array, "q"]:
-            own = self.embed_self(element)
+        def update(*element: Float[Array, "_"]) -> Float[Array, "q"]:
+            own = apply_network(self.embed_self, *element)
             if self.fit is None:
                 return jnp.concatenate([own, *shared])
             return apply_network(self.fit, own, *shared)
 
-        return jnp.where(mask[:, None], jax.vmap(update)(elements), 0)
+        return jnp.where(mask[:, None], jax.vmap(update)(*parts), 0)
 
 
 class ElementwiseOperator(eqx.Module):

@@ -14,7 +14,7 @@ from bieqno.operators.networks import (
     check_output,
     output_size,
 )
-from bieqno.operators.pooling import AbstractPool, CustomPool, MeanPool, pool_set
+from bieqno.operators.pooling import AbstractPool, CustomPool, Elements, MeanPool, pool_set
 
 
 class InvariantOperator(eqx.Module):
@@ -109,7 +109,7 @@ class InvariantOperator(eqx.Module):
 
     def __call__(
         self,
-        elements: Float[Array, "m p"],
+        elements: Elements,
         *,
         mask: Bool[Array, "m"] | None = None,
         query: Float[Array, "a"] | None = None,
@@ -117,7 +117,7 @@ class InvariantOperator(eqx.Module):
         """Apply the operator.
 
         Args:
-            elements: the set, one row an element; may be empty.
+            elements: the set, one row an element, or the parts of its rows; may be empty.
             mask: which rows are elements, the others being padding; None if all are.
             query: on whose behalf the set is pooled, for pools that ask (cross-attention).
         """
@@ -126,10 +126,13 @@ class InvariantOperator(eqx.Module):
         return pooled if self.fit is None else self.fit(pooled)
 
 
-def check_elements(elements: Array, in_size: int) -> None:
+def check_elements(elements: Elements, in_size: int) -> None:
     """Refuse sets whose elements have another length than the operator was built for."""
-    if elements.ndim != 2 or elements.shape[1] != in_size:
-        raise ValueError(f"expected a set of shape (any, {in_size}), got {elements.shape}")
+    parts = elements if isinstance(elements, tuple) else (elements,)
+    same = len({part.shape[:1] for part in parts}) == 1 and all(part.ndim == 2 for part in parts)
+    if not same or sum(part.shape[1] for part in parts) != in_size:
+        shapes = " + ".join(str(part.shape) for part in parts)
+        raise ValueError(f"expected a set of shape (any, {in_size}), got {shapes}")
 
 
 def as_pool(pool: AbstractPool | Callable[[Array, Array], Array] | None) -> AbstractPool:

@@ -14,10 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from bieqno.operators.networks import Network
+from bieqno.operators.networks import Network, apply_network
 
 Mask: TypeAlias = Bool[Array, "m"]
 Summary: TypeAlias = Any
+Elements: TypeAlias = Float[Array, "m p"] | tuple[Float[Array, "m _"], ...]
+"""A set, one row an element; or the parts of its rows, kept apart so that under a `vmap` over one part the work on the
+others is done once (see `MLP`)."""
 
 
 class AbstractPool(eqx.Module):
@@ -140,7 +143,7 @@ class CustomPool(AbstractPool):
 def pool_set(
     embed: Network,
     pool: AbstractPool,
-    elements: Float[Array, "m p"],
+    elements: Elements,
     *,
     mask: Mask | None,
     query: Float[Array, "a"] | None = None,
@@ -151,31 +154,33 @@ def pool_set(
     Args:
         embed: network that embeds one element.
         pool: how the embeddings become one vector.
-        elements: the set, one row an element.
+        elements: the set, one row an element, or the parts of its rows.
         mask: which rows are elements; None if all are.
         query: on whose behalf the set is pooled, for pools that ask.
         chunk_size: embed and pool that many elements at a time (also backwards), None for all at once.
     """
-    elements, mask = blank_padding(elements, mask)
+    parts, mask = blank_parts(elements, mask)
 
-    def summarize(part: Float[Array, "c p"], part_mask: Mask) -> Summary:
-        return pool.summarize(jax.vmap(embed)(part), part_mask, query)
+    def summarize(parts: tuple[Float[Array, "c _"], ...], part_mask: Mask) -> Summary:
+        embeddings = jax.vmap(lambda *row: apply_network(embed, *row))(*parts)
+        return pool.summarize(embeddings, part_mask, query)
 
-    size = elements.shape[0]
+    size = mask.shape[0]
     if chunk_size is None or size <= chunk_size:
-        return pool.finish(summarize(elements, mask))
+        return pool.finish(summarize(parts, mask))
 
     chunks = -(-size // chunk_size)
     padding = chunks * chunk_size - size
-    parts = jnp.pad(elements, ((0, padding), (0, 0))).reshape(chunks, chunk_size, -1)
+    cut = tuple(jnp.pad(x, ((0, padding), (0, 0))).reshape(chunks, chunk_size, x.shape[1]) for x in parts)
     masks = jnp.pad(mask, (0, padding)).reshape(chunks, chunk_size)
     # Rematerialising a chunk on the way back keeps the memory of the gradient bounded as well.
     rematerialised: Callable[..., Summary] = jax.checkpoint(summarize)
 
-    def step(summary: Summary, chunk: tuple[Array, Array]) -> tuple[Summary, None]:
+    def step(summary: Summary, chunk: tuple[tuple[Array, ...], Array]) -> tuple[Summary, None]:
         return pool.merge(summary, rematerialised(*chunk)), None
 
-    summary, _ = jax.lax.scan(step, rematerialised(parts[0], masks[0]), (parts[1:], masks[1:]))
+    begun = rematerialised(tuple(part[0] for part in cut), masks[0])
+    summary, _ = jax.lax.scan(step, begun, (tuple(part[1:] for part in cut), masks[1:]))
     return pool.finish(summary)
 
 
@@ -190,3 +195,10 @@ def blank_padding(elements: Float[Array, "m p"], mask: Mask | None) -> tuple[Flo
             f"got shape {mask.shape} of {mask.dtype}"
         )
     return jnp.where(mask[:, None], elements, 0), mask
+
+
+def blank_parts(elements: Elements, mask: Mask | None) -> tuple[tuple[Float[Array, "m _"], ...], Mask]:
+    """The parts of a set's rows, one part if it was given as a whole, with padded rows replaced by zeros."""
+    parts = elements if isinstance(elements, tuple) else (elements,)
+    blanked = [blank_padding(part, mask) for part in parts]
+    return tuple(part for part, _ in blanked), blanked[0][1]

@@ -27,6 +27,13 @@ _STYLES = {
     "gp-matern52": Style("GP, Matérn-5/2", "#882255", "--", "X"),
     "gp-two-se": Style("GP, two SE scales", "#999933", "--", "<"),
     "gp-best": Style("GP, best by likelihood", "#332288", ":", "*"),
+    "baseline": Style("no assimilation", "#999999", "--", "x"),
+    "EnNF": Style("EnNF", "#0072B2", "-", "o"),
+    "EnKF": Style("EnKF", "#D55E00", "-", "^"),
+    "EnKF tuned": Style("EnKF, tuned", "#E69F00", "--", "v"),
+    "ETKF tuned": Style("ETKF, tuned", "#009E73", "--", "D"),
+    "LETKF tuned": Style("LETKF, tuned", "#009E73", "--", "D"),
+    "particle filter": Style("particle filter", "#332288", ":", "*"),
 }
 
 

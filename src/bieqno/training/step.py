@@ -10,7 +10,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from bieqno.operators import FourierFeatures
+from bieqno.operators import FourierFeatures, Standardiser
 
 
 class State(NamedTuple):
@@ -129,10 +129,9 @@ def is_key(x: Any) -> bool:
 
 
 def trainable(module: Any) -> tuple[Any, Any]:
-    """What is trained, and the rest: all floating-point arrays but the frequencies of Fourier features."""
+    """What is trained, and the rest: all floating-point arrays but those of Fourier features and standardisers."""
+    fixed = (FourierFeatures, Standardiser)
     spec = jax.tree.map(
-        lambda x: not isinstance(x, FourierFeatures) and eqx.is_inexact_array(x),
-        module,
-        is_leaf=lambda x: isinstance(x, FourierFeatures),
+        lambda x: not isinstance(x, fixed) and eqx.is_inexact_array(x), module, is_leaf=lambda x: isinstance(x, fixed)
     )
     return eqx.partition(module, spec)

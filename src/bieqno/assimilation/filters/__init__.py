@@ -2,6 +2,7 @@
 
 from bieqno.assimilation.filters.climatology import Climatology
 from bieqno.assimilation.filters.enkf import EnKF
+from bieqno.assimilation.filters.ennf import EnNF
 from bieqno.assimilation.filters.etkf import ETKF
 from bieqno.assimilation.filters.filter import Filter
 from bieqno.assimilation.filters.inflation import Inflated, PriorInflated, inflate
@@ -10,6 +11,7 @@ from bieqno.assimilation.filters.letkf import LETKF
 from bieqno.assimilation.filters.particle import ParticleFilter
 from bieqno.assimilation.filters.relaxation import Relaxed
 from bieqno.assimilation.filters.rotation import Rotated, random_rotation
+from bieqno.assimilation.filters.scaling import Scaling
 from bieqno.assimilation.filters.serial import SerialEnSRF
 from bieqno.assimilation.filters.variational import ThreeDVar
 
@@ -18,6 +20,7 @@ __all__ = [
     "LETKF",
     "Climatology",
     "EnKF",
+    "EnNF",
     "Filter",
     "Inflated",
     "IterativeEnKF",
@@ -25,6 +28,7 @@ __all__ = [
     "PriorInflated",
     "Relaxed",
     "Rotated",
+    "Scaling",
     "SerialEnSRF",
     "ThreeDVar",
     "inflate",

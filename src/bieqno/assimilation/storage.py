@@ -1,0 +1,41 @@
+"""Filters in files: what `bieqno.save` and `bieqno.load` do, for every filter and wrapper of this package."""
+
+import os
+
+import equinox as eqx
+
+from bieqno import persistence
+from bieqno.assimilation import filters, models
+from bieqno.assimilation.filters.filter import Filter
+from bieqno.assimilation.localization import Neighbours
+from bieqno.tensorfile import PersistenceError
+
+_KNOWN = tuple(
+    item
+    for item in (*vars(filters).values(), *vars(models).values(), Neighbours)
+    if isinstance(item, type) and issubclass(item, eqx.Module)
+)
+
+
+def save_filter(path: str | os.PathLike[str], filter: Filter) -> None:
+    """Save a filter with all its wrappers to one file; see `bieqno.save`.
+
+    Example:
+        >>> import jax, pathlib, tempfile
+        >>> from bieqno.assimilation import EnNF, Inflated
+        >>> filter = Inflated(EnNF(2, key=jax.random.key(0)), 1.02)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_filter(pathlib.Path(folder) / "filter.bieqno", filter)
+        ...     again = load_filter(pathlib.Path(folder) / "filter.bieqno")
+        >>> bool(eqx.tree_equal(filter, again))
+        True
+    """
+    if not isinstance(filter, eqx.Module):
+        raise PersistenceError(f"only filters that are modules can be saved, got {filter!r}")
+    persistence.save(path, filter, known=_KNOWN)
+
+
+def load_filter(path: str | os.PathLike[str]) -> Filter:
+    """Load what `save_filter` wrote; no code from the file is run."""
+    loaded: Filter = persistence.load(path, known=_KNOWN)
+    return loaded

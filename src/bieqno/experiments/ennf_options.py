@@ -1,0 +1,103 @@
+"""Experiment ``ennf-options``: what each choice in the ensemble neural filter and its training is worth, on Lorenz-63.
+
+The defaults of `EnNF` and `imitate` were chosen by it. Every variant differs from the default in one choice and sees the same
+lessons for the same number of steps.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import jax
+
+from bieqno.assimilation import EnKF, Filter, teach
+from bieqno.assimilation.setups import paper_lorenz63
+from bieqno.experiments import lorenz63
+from bieqno.experiments.filter_experiment import Settings, train
+from bieqno.experiments.filter_study import Method, compare_filters, trial_makers
+from bieqno.experiments.results import Progress, Result
+
+NAME = "ennf-options"
+PRESETS = {
+    "smoke": replace(lorenz63.PRESETS["smoke"], sizes=(2,)),
+    "quick": replace(
+        lorenz63.PRESETS["quick"], sizes=(2, 16), student={"width": 32},
+        training={**lorenz63.PRESETS["quick"].training, "steps": 2500},
+    ),
+    "paper": replace(lorenz63.PRESETS["paper"], sizes=(2, 4, 16)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A name for a choice, and the settings that it changes."""
+
+    name: str
+    change: Callable[[Settings], Settings]
+
+
+def variants() -> list[Variant]:
+    """The default, and what differs from it in one choice."""
+
+    def student(**options: bool) -> Callable[[Settings], Settings]:
+        return lambda s: replace(s, student={**s.student, **options})
+
+    def training(**options: float) -> Callable[[Settings], Settings]:
+        return lambda s: replace(s, training={**s.training, **options})
+
+    def whole_ensembles(s: Settings) -> Settings:
+        members = max(s.teacher_members, 2 * s.training.get("members", 512) // s.teacher_members * s.teacher_members)
+        return replace(s, training={**s.training, "sizes": (s.teacher_members,), "members": members})
+
+    def stacked(s: Settings) -> Settings:
+        return replace(s, fine_tuning={**s.training, "steps": s.training["steps"] // 4, "learning_rate": 5e-4})
+
+    return [
+        Variant("EnNF", lambda s: s),
+        Variant("EnNF, full value", student(increment=False)),
+        Variant("EnNF, no anomalies", student(anomalies=False)),
+        Variant("EnNF, error input", student(error_input=True)),
+        Variant("EnNF, whole ensembles", whole_ensembles),
+        Variant("EnNF, good priors only", training(shift=0.0, noise=0.0)),
+        Variant("EnNF, stacked weights", stacked),
+    ]
+
+
+def run(
+    settings: Settings | str = "quick", *, seed: int = 0, on_progress: Callable[[Progress], None] | None = None
+) -> Result:
+    """Run the experiment.
+
+    Args:
+        settings: what to run, or the name of a preset: smoke, quick or paper.
+        seed: what everything random grows from.
+        on_progress: called before each part.
+    """
+    if isinstance(settings, str):
+        if settings not in PRESETS:
+            raise ValueError(f"expected a preset of {', '.join(PRESETS)}, got {settings!r}")
+        settings = PRESETS[settings]
+    s, setup = settings, paper_lorenz63()
+    record_key, truth_key, train_key, run_key = jax.random.split(jax.random.key(seed), 4)
+    trials = setup.trials(
+        s.training_windows, runs=s.teacher_runs, members=s.teacher_members, one_record=True, key=record_key
+    )
+    teacher = EnKF(centred=False)
+    lessons = teach(teacher, setup.model, setup.observation, trials, limit=setup.limit, key=run_key)
+
+    def method(variant: Variant) -> Method:
+        trained: list[Filter] = []
+
+        def build(size: int) -> Filter:
+            if not trained:
+                trained.append(train(variant.change(s), lessons, setup.model, key=train_key))
+            return trained[0]
+
+        return Method(variant.name, build, s.sizes)
+
+    makers = trial_makers(
+        setup, windows=s.windows, runs=s.runs, first_run=s.teacher_runs, truths=s.truths,
+        record_key=record_key, truth_key=truth_key,
+    )  # fmt: skip
+    methods = [Method("EnKF", lambda size: teacher, s.sizes), *map(method, variants())]
+    rows, _ = compare_filters(setup, methods, makers, key=run_key, on_progress=on_progress)
+    return Result(NAME, s.preset, seed, tuple(rows), {})

@@ -1,0 +1,75 @@
+"""Experiment ``lorenz96``: the ensemble neural filter on Lorenz's model of 1996, 24 variables (section 3.2.2 of the paper)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Array
+
+from bieqno.assimilation import LETKF, EnKF, Filter, Inflated, Neighbours, Rotated
+from bieqno.assimilation.setups import paper_lorenz96
+from bieqno.experiments.filter_experiment import Settings, Tuned, run_experiment
+from bieqno.experiments.results import Progress, Result
+
+NAME = "lorenz96"
+INFLATIONS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35)
+RADII = (3.0, 5.0, 8.0, 12.0)
+
+# One operator for all variables cannot know which observations are near: nearly all is learned in the fine-tuning.
+_LESSONS = {"members": 256, "shift": 0.1, "noise": 0.1}
+_QUICK = Settings(
+    "quick",
+    sizes=(2, 4, 8, 16, 24, 32, 48, 64),
+    tuned_sizes=(8, 32),
+    teacher_runs=30,
+    teacher_members=100,
+    tuning=(2, 100),
+    training={"steps": 200, **_LESSONS},
+    fine_tuning={"steps": 3500, **_LESSONS},
+)
+PRESETS = {
+    "smoke": Settings(
+        "smoke", (2, 4), (4,), 2, 40, training_windows=10, windows=15, runs=2, truths=2, tuning=(2, 20),
+        student={"width": 8, "depth": 2}, training={"steps": 10, "members": 32},
+        fine_tuning={"steps": 4, "members": 32},
+    ),
+    "quick": _QUICK,
+    "paper": replace(
+        _QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(4, 200),
+        training={"steps": 1000, **_LESSONS}, fine_tuning={"steps": 20_000, **_LESSONS},
+    ),
+}  # fmt: skip
+
+
+def opponents() -> list[Tuned]:
+    """The classical filters, with inflation and localization to be found."""
+    ring, stations = np.arange(24.0)[:, None], np.arange(2.0, 24.0, 3.0)[:, None]
+    near = Neighbours.within(max(RADII), ring, stations, period=24.0)
+
+    def enkf(inflation: float | Array) -> Filter:
+        return Inflated(EnKF(), inflation)
+
+    def letkf(inflation: float | Array, radius: float | Array) -> Filter:
+        return Rotated(Inflated(LETKF(near, radius), inflation))
+
+    return [
+        Tuned("EnKF tuned", enkf, {"inflation": INFLATIONS}),
+        Tuned("LETKF tuned", letkf, {"inflation": INFLATIONS, "radius": RADII}),
+    ]
+
+
+def run(
+    settings: Settings | str = "quick", *, seed: int = 0, on_progress: Callable[[Progress], None] | None = None
+) -> Result:
+    """Run the experiment.
+
+    Args:
+        settings: what to run, or the name of a preset: smoke, quick or paper.
+        seed: what everything random grows from.
+        on_progress: called before each part.
+    """
+    if isinstance(settings, str):
+        if settings not in PRESETS:
+            raise ValueError(f"expected a preset of {', '.join(PRESETS)}, got {settings!r}")
+        settings = PRESETS[settings]
+    return run_experiment(NAME, paper_lorenz96(), settings, opponents(), None, seed=seed, on_progress=on_progress)

@@ -1,0 +1,178 @@
+"""Experiment ``super-filter``: one ensemble neural filter that has learned several filters and acts as any of them.
+
+Section 2.3 of the paper calls for a filter that can represent many. Four teachers analyse the same windows of Lorenz-63, the
+student is told by a code which of them to follow, and is judged on windows of truths that it has not seen: its distance to
+each teacher, against the distances between the teachers.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+
+from bieqno.assimilation import (
+    ETKF,
+    LETKF,
+    EnKF,
+    EnNF,
+    Filter,
+    Lessons,
+    Neighbours,
+    SerialEnSRF,
+    Trials,
+    imitate,
+    make_trials,
+    teach,
+)
+from bieqno.assimilation.setups import Setup, paper_lorenz63
+from bieqno.experiments.filter_study import run_method
+from bieqno.experiments.results import Progress, Result, Row
+
+NAME = "super-filter"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Attributes:
+        preset: name of the settings.
+        members: ensemble size of teachers and student.
+        truths: truths that the teachers show, and as many unseen ones.
+        windows: windows of each.
+        student: settings of the `EnNF`.
+        training: settings of `imitate`.
+    """
+
+    preset: str
+    members: int = 16
+    truths: int = 10
+    unseen: int = 5
+    windows: int = 150
+    student: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+
+
+PRESETS = {
+    "smoke": Settings(
+        "smoke", 8, 2, 2, 15, {"width": 8, "depth": 2}, {"steps": 20, "sizes": (8,), "members": 32, "shift": 0.0}
+    ),
+    "quick": Settings("quick", training={"steps": 5000, "sizes": (16,), "members": 1024, "shift": 0.0, "noise": 0.0}),
+    "paper": Settings(
+        "paper", truths=30, training={"steps": 30_000, "sizes": (16,), "members": 1024, "shift": 0.0, "noise": 0.0}
+    ),
+}
+
+
+def teachers() -> dict[str, Filter]:
+    """The four filters; the local one sees each observation with half its weight at a distance of one variable."""
+    place = np.arange(3.0)[:, None]
+    near = Neighbours.within(4.0, place, place[[0, 2]])
+    return {"EnKF": EnKF(centred=False), "ETKF": ETKF(), "serial EnSRF": SerialEnSRF(), "LETKF": LETKF(near, 4.0)}
+
+
+def run(
+    settings: Settings | str = "quick", *, seed: int = 0, on_progress: Callable[[Progress], None] | None = None
+) -> Result:
+    """Run the experiment.
+
+    Args:
+        settings: what to run, or the name of a preset: smoke, quick or paper.
+        seed: what everything random grows from.
+        on_progress: called before each part.
+    """
+    if isinstance(settings, str):
+        if settings not in PRESETS:
+            raise ValueError(f"expected a preset of {', '.join(PRESETS)}, got {settings!r}")
+        settings = PRESETS[settings]
+    s = settings
+    setup, taught = paper_lorenz63(), teachers()
+    shown_key, unseen_key, student_key, train_key, run_key = jax.random.split(jax.random.key(seed), 5)
+    started = time.perf_counter()
+
+    def tell(part: str, done: int) -> None:
+        if on_progress is not None:
+            on_progress(Progress(part, done, 3, time.perf_counter() - started))
+
+    def trials(truths: int, key: jax.Array) -> Trials:
+        return make_trials(
+            setup.model, setup.observation, s.windows, state=setup.state, truths=truths, members=s.members, key=key
+        )
+
+    tell("teachers", 0)
+    shown = [
+        teach(filter, setup.model, setup.observation, trials(s.truths, shown_key), limit=setup.limit, key=run_key)
+        for filter in taught.values()
+    ]
+    lessons = Lessons.together(*shown)
+    student = lessons.standardise(EnNF(2, teachers=len(taught), **s.student, key=student_key))
+    result = imitate(
+        student, lessons, **s.training, key=train_key, on_progress=lambda p: tell(f"training, step {p.step}", 1)
+    )
+    tell("unseen truths", 2)
+    # The windows to judge on are those that a well-behaved filter comes to; all filters are then given the same priors.
+    unseen = teach(ETKF(), setup.model, setup.observation, trials(s.unseen, unseen_key), limit=setup.limit, key=run_key)
+    analyses = {name: np.asarray(answers(filter, unseen)) for name, filter in taught.items()}
+    imitated = {name: np.asarray(answers(result.module.acting_as(k), unseen)) for k, name in enumerate(taught)}
+    rows = _distances(analyses, imitated)
+    for k, (name, filter) in enumerate(taught.items()):
+        for method, one in ((name, filter), (f"EnNF as {name}", result.module.acting_as(k))):
+            rows.append(_cycled(setup, method, one, trials(s.unseen, unseen_key), s.members, run_key))
+    arrays = xr.Dataset(
+        {"distance": (("teacher", "student"), _table(analyses, imitated))},
+        {"teacher": list(taught), "student": [f"EnNF as {name}" for name in taught]},
+    )
+    return Result(NAME, s.preset, seed, tuple(rows), {"distances": arrays})
+
+
+@eqx.filter_jit
+def answers(filter: Filter, lessons: Lessons) -> Float[Array, "L N n"]:
+    """What a filter makes of the priors of the lessons, with the perturbed observations of the lessons."""
+
+    def one(prior: Array, perturbed: Array, value: Array, mask: Array, reference: Array) -> Array:
+        observed = lessons.observation.window(value, mask=mask, reference=reference)
+        if isinstance(filter, EnKF | EnNF):
+            return filter.update(prior, observed, perturbed)
+        return filter(prior, observed, key=jax.random.key(0))
+
+    return jax.vmap(one)(lessons.prior, lessons.perturbed, lessons.value, lessons.mask, lessons.reference)
+
+
+def distance(first: Float[np.ndarray, "L N n"], second: Float[np.ndarray, "L N n"]) -> float:
+    """Root-mean-square distance between the members of two analyses."""
+    return float(np.sqrt(np.mean((first - second) ** 2)))
+
+
+def _distances(analyses: Mapping[str, np.ndarray], imitated: Mapping[str, np.ndarray]) -> list[Row]:
+    between = [distance(analyses[a], analyses[b]) for a, b in combinations(analyses, 2)]
+    typical = float(np.median(between))
+    rows = [
+        Row.of("unseen", "teachers", "distance_between", between),
+        Row.of("unseen", "teachers", "typical", [typical]),
+    ]
+    for name in analyses:
+        gap = distance(analyses[name], imitated[name])
+        rows.append(Row.of("unseen", f"EnNF as {name}", "distance_to_teacher", [gap]))
+        rows.append(Row.of("unseen", f"EnNF as {name}", "share_of_typical", [gap / typical]))
+    return rows
+
+
+def _table(analyses: Mapping[str, np.ndarray], imitated: Mapping[str, np.ndarray]) -> Float[np.ndarray, "a b"]:
+    return np.array([[distance(a, b) for b in imitated.values()] for a in analyses.values()])
+
+
+def _cycled(setup: Setup, method: str, filter: Filter, trials: Trials, members: int, key: jax.Array) -> Row:
+    """The error of a filter that runs by itself."""
+    outcome = run_method(setup, filter, trials, key=key)
+    sound = outcome.errors[outcome.diverged < 0].tolist()
+    diverged = int(np.sum(outcome.diverged >= 0))
+    return Row.of(
+        f"N={members}", method, "relative_rmse", sound, ensemble_size=members, protocol="unseen", diverged=diverged
+    )
