@@ -120,6 +120,7 @@ def solve_bidiagonal(
     return x.T, (diagonal[:, None] * x * shares).T
 
 
+@jax.custom_batching.custom_vmap
 def root_and_gain(
     factors: Float[Array, "b N m"], vectors: Float[Array, "b N"]
 ) -> tuple[Float[Array, "b N"], Float[Array, "b m"]]:
@@ -139,3 +140,19 @@ def root_and_gain(
     norms = jnp.linalg.norm(vectors, axis=1)[:, None]
     root = jnp.einsum("q,bqs,bsn->bn", weights, x[:, 1:], U)
     return norms * root, norms * jnp.einsum("bs,bsm->bm", y[:, 0], V)
+
+
+@root_and_gain.def_vmap
+def _one_batch_after_another(
+    size: int, mapped: list[bool], factors: Float[Array, "..."], vectors: Float[Array, "..."]
+) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
+    """A mapped analysis takes its batches in turn, each in the cache and with an end of its own.
+
+    Mapped as one, all would go on until the last is done, copying what they have at every step, and out of the cache:
+    64 truths took three times as long as by a `sweep`.
+    """
+    pair = [
+        x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
+        for x, is_mapped in zip((factors, vectors), mapped, strict=True)
+    ]
+    return jax.lax.map(lambda one: root_and_gain(*one), tuple(pair)), (True, True)
