@@ -17,6 +17,8 @@ from jaxtyping import Array, Bool, Float
 class AbstractError(eqx.Module):
     """An error law. `reference` is the value that it may depend on, one number a component."""
 
+    floor: eqx.AbstractVar[float]
+
     @abc.abstractmethod
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
         """Standard deviation of each component."""
