@@ -6,6 +6,7 @@ where R is singular.
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -16,8 +17,6 @@ from jaxtyping import Array, Bool, Float
 
 class AbstractError(eqx.Module):
     """An error law. `reference` is the value that it may depend on, one number a component."""
-
-    floor: eqx.AbstractVar[float]
 
     @abc.abstractmethod
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
@@ -32,6 +31,10 @@ class AbstractError(eqx.Module):
     @abc.abstractmethod
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply every row of white noise by R^(1/2)."""
+
+    @abc.abstractmethod
+    def floored(self, floor: float) -> "AbstractError":
+        """The same law with a floor of at least this."""
 
 
 class ConstantError(AbstractError):
@@ -60,6 +63,10 @@ class ConstantError(AbstractError):
         """Multiply by the standard deviation."""
         return noise * self.std(reference)
 
+    def floored(self, floor: float) -> "ConstantError":
+        """The same law with a floor of at least this."""
+        return dataclasses.replace(self, floor=max(floor, self.floor))
+
 
 class LawError(AbstractError):
     """Independent errors whose size depends on the observed value.
@@ -85,6 +92,10 @@ class LawError(AbstractError):
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply by the standard deviation."""
         return noise * self.std(reference)
+
+    def floored(self, floor: float) -> "LawError":
+        """The same law with a floor of at least this."""
+        return dataclasses.replace(self, floor=max(floor, self.floor))
 
 
 class CorrelatedError(AbstractError):
@@ -119,6 +130,10 @@ class CorrelatedError(AbstractError):
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply by the symmetric root of R."""
         return noise @ self._power(0.5, jnp.ones(noise.shape[1], bool))
+
+    def floored(self, floor: float) -> "CorrelatedError":
+        """The same law with a floor of at least this."""
+        return dataclasses.replace(self, floor=max(floor, self.floor))
 
 
 class AffineLaw(eqx.Module):

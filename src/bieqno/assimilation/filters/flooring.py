@@ -34,5 +34,5 @@ class Floored(eqx.Module):
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse with the floor."""
-        error = dataclasses.replace(observed.error, floor=max(self.floor, observed.error.floor))
+        error = observed.error.floored(self.floor)
         return self.filter(ensemble, dataclasses.replace(observed, error=error), key=key)
