@@ -10,6 +10,7 @@ from bieqno.assimilation import (
     Climatology,
     EnKF,
     EnNF,
+    Floored,
     Inflated,
     IterativeEnKF,
     LinearModel,
@@ -53,7 +54,7 @@ def filters(observed: int) -> dict[str, object]:
 
 WRAPPERS = {
     "bare": lambda f: f,
-    "wrapped": lambda f: Rotated(Relaxed(Inflated(PriorInflated(f, 1.05), 1.05), 0.3)),
+    "wrapped": lambda f: Rotated(Relaxed(Inflated(PriorInflated(Floored(f, 0.1), 1.05), 1.05), 0.3)),
 }
 
 

@@ -6,6 +6,7 @@ where R is singular.
 """
 
 import abc
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -31,6 +32,10 @@ class AbstractError(eqx.Module):
     @abc.abstractmethod
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply every row of white noise by R^(1/2)."""
+
+    @abc.abstractmethod
+    def floored(self, floor: float) -> "AbstractError":
+        """The same law with a floor of at least this."""
 
 
 class IndependentError(AbstractError):
@@ -58,6 +63,10 @@ class IndependentError(AbstractError):
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply by the standard deviation."""
         return noise * self.std(reference)
+
+    def floored(self, floor: float) -> "IndependentError":
+        """The same law with a floor of at least this."""
+        return dataclasses.replace(self, floor=max(floor, self.floor))
 
 
 class CorrelatedError(AbstractError):
@@ -92,6 +101,10 @@ class CorrelatedError(AbstractError):
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply by the symmetric root of R."""
         return noise @ self._power(0.5, jnp.ones(noise.shape[1], bool))
+
+    def floored(self, floor: float) -> "CorrelatedError":
+        """The same law with a floor of at least this."""
+        return dataclasses.replace(self, floor=max(floor, self.floor))
 
 
 class ConstantLaw(eqx.Module):

@@ -20,11 +20,13 @@ from jaxtyping import Array, Float
 from bieqno.assimilation import (
     ETKF,
     LETKF,
+    AffineLaw,
     EnKF,
     EnNF,
     Filter,
     Lessons,
     Neighbours,
+    Observation,
     SerialEnSRF,
     Trials,
     imitate,
@@ -78,6 +80,16 @@ def teachers() -> dict[str, Filter]:
     return {"EnKF": EnKF(centred=False), "ETKF": ETKF(), "serial EnSRF": SerialEnSRF(), "LETKF": LETKF(near, 4.0)}
 
 
+def regular_setup() -> Setup:
+    """The paper's Lorenz-63 with errors of at least 0.05, the offset of its law.
+
+    The law passes through zero at d = -0.5. There R is singular, and what float32 makes of an analysis is a matter of rounding
+    and not of the filter: nothing to be learned.
+    """
+    observation = Observation([0, 2], AffineLaw(0.1, 0.05), floor=0.05)
+    return eqx.tree_at(lambda s: s.observation, paper_lorenz63(), observation)
+
+
 def run(
     settings: Settings | str = "quick", *, seed: int = 0, on_progress: Callable[[Progress], None] | None = None
 ) -> Result:
@@ -93,7 +105,7 @@ def run(
             raise ValueError(f"expected a preset of {', '.join(PRESETS)}, got {settings!r}")
         settings = PRESETS[settings]
     s = settings
-    setup, taught = paper_lorenz63(), teachers()
+    setup, taught = regular_setup(), teachers()
     shown_key, unseen_key, student_key, train_key, run_key = jax.random.split(jax.random.key(seed), 5)
     started = time.perf_counter()
 

@@ -5,6 +5,7 @@ from bieqno.assimilation.filters.enkf import EnKF
 from bieqno.assimilation.filters.ennf import EnNF
 from bieqno.assimilation.filters.etkf import ETKF
 from bieqno.assimilation.filters.filter import Filter
+from bieqno.assimilation.filters.flooring import Floored
 from bieqno.assimilation.filters.inflation import Inflated, PriorInflated, inflate
 from bieqno.assimilation.filters.iterative import IterativeEnKF
 from bieqno.assimilation.filters.letkf import LETKF
@@ -22,6 +23,7 @@ __all__ = [
     "EnKF",
     "EnNF",
     "Filter",
+    "Floored",
     "Inflated",
     "IterativeEnKF",
     "ParticleFilter",
