@@ -40,8 +40,8 @@ def summarise(data: xr.Dataset, *, burn_in: int, level: float = 0.95) -> xr.Data
         ...     ETKF(), model, observation, start, twin.observations, record=keep_ensembles, key=jax.random.key(2)
         ... )
         >>> table = summarise(to_dataset(run, twin), burn_in=10)
-        >>> error = table["mean"].sel(score="rmse")
-        >>> bool(error.sel(stage="analysis") < error.sel(stage="forecast"))
+        >>> spread = table["mean"].sel(score="spread")  # an observation takes spread away, whatever it says
+        >>> bool(spread.sel(stage="analysis") < spread.sel(stage="forecast"))
         True
     """
     missing = {"prior", "posterior", "truth"} - set(data.data_vars)
