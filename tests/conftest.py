@@ -13,8 +13,8 @@ import hypothesis
 import jax
 import pytest
 
-# `ci` draws the same examples every time; `dev` looks for new ones.
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=10, database=None)
+# `ci` draws the same few examples every time, for each new shape compiles anew; `dev` looks for many new ones.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=6, database=None)
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=100)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
