@@ -12,7 +12,7 @@ from bieqno.experiments.filter_experiment import Settings, Tuned, run_experiment
 from bieqno.experiments.results import Progress, Result
 
 NAME = "lorenz96"
-FLOOR = 0.05  # least error that the tuned filters believe in, for the law passes through zero; it favours them
+FLOOR = 0.05  # least error that the tuned filters believe in, for the law passes through zero
 INFLATIONS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35)
 RADII = (3.0, 5.0, 8.0, 12.0)
 
