@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-import jax
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from bieqno.cli import compilation_cache
+from bieqno.cli.cache import keep_compiled_programs
 from bieqno.experiments import EXPERIMENTS, Progress, write_result
 from bieqno.report.filter_figures import filter_figures
 from bieqno.report.filter_tables import filter_tables
@@ -33,7 +32,7 @@ def main(
     if preset not in experiment.PRESETS:
         raise typer.BadParameter(f"expected a preset of {', '.join(experiment.PRESETS)}, got {preset!r}")
     # Compiling takes longer than many a fit; a second start need not repeat it.
-    jax.config.update("jax_compilation_cache_dir", str(compilation_cache()))
+    keep_compiled_programs()
     console = Console()
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     with Bar(*columns, console=console, transient=True) as bar:

@@ -1,0 +1,5 @@
+"""``python -m bieqno.cli``: the same as ``bieqno``."""
+
+from bieqno.cli.main import main
+
+main()

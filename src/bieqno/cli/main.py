@@ -1,0 +1,51 @@
+"""The command with its subcommands, and what becomes of errors: a user's mistake is one line, never a traceback."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+import bieqno
+from bieqno.cli.cache import keep_compiled_programs
+from bieqno.cli.info import info
+
+app = typer.Typer(
+    name="bieqno",
+    help="Approximate Bayesian inference with permutation-equivariant neural operators.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(info)
+
+# What wrong input and a full or closed disk raise; anything else is a defect of ours and keeps its traceback.
+_USERS_MISTAKES = (ValueError, OSError, ImportError)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"bieqno {bieqno.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _start(
+    show_version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version."),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    keep_compiled_programs()
+
+
+def main() -> None:
+    """Run the command."""
+    try:
+        app()
+    except _USERS_MISTAKES as error:
+        if "--debug" in sys.argv:
+            raise
+        typer.echo(f"bieqno: {error}", err=True)
+        typer.echo("(`bieqno --debug ...` shows where it happened)", err=True)
+        sys.exit(1)
