@@ -8,6 +8,9 @@ import typer
 import bieqno
 from bieqno.cli.cache import keep_compiled_programs
 from bieqno.cli.info import info
+from bieqno.cli.own_data import fit, predict
+from bieqno.tensorfile import PersistenceError
+from bieqno.training import TrainingError
 
 app = typer.Typer(
     name="bieqno",
@@ -17,9 +20,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(info)
+app.command()(fit)
+app.command()(predict)
 
 # What wrong input and a full or closed disk raise; anything else is a defect of ours and keeps its traceback.
-_USERS_MISTAKES = (ValueError, OSError, ImportError)
+_USERS_MISTAKES = (ValueError, OSError, ImportError, PersistenceError, TrainingError)
 
 
 def _show_version(wanted: bool) -> None:
