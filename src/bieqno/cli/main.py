@@ -7,6 +7,7 @@ import typer
 
 import bieqno
 from bieqno.cli.cache import keep_compiled_programs
+from bieqno.cli.evaluate import evaluate_table
 from bieqno.cli.info import info
 from bieqno.cli.own_data import fit, predict
 from bieqno.tensorfile import PersistenceError
@@ -22,6 +23,7 @@ app = typer.Typer(
 app.command()(info)
 app.command()(fit)
 app.command()(predict)
+app.command("evaluate")(evaluate_table)
 
 # What wrong input and a full or closed disk raise; anything else is a defect of ours and keeps its traceback.
 _USERS_MISTAKES = (ValueError, OSError, ImportError, PersistenceError, TrainingError)
