@@ -125,7 +125,7 @@ def _digest(label: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes | memoryview) -> None:
     """Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one.
 
     Raises:

@@ -20,9 +20,9 @@ from bieqno.tensorfile import replace_file
 def evaluate_table(
     table: Table,
     target: Annotated[str, typer.Option("--target", help="The column to predict.")],
-    out: Annotated[
-        Path, typer.Option("--out", help="The page; the numbers go to a .json file beside it.")
-    ] = Path("evaluation.html"),
+    out: Annotated[Path, typer.Option("--out", help="The page; the numbers go to a .json file beside it.")] = Path(
+        "evaluation.html"
+    ),
     inputs: Inputs = None,
     held_out: Annotated[float, typer.Option("--held-out", min=0.01, max=0.9, help="Share of rows to test on.")] = 0.2,
     most: Annotated[
@@ -50,9 +50,7 @@ def evaluate_table(
         warn(f"{len(X) - len(train) - len(test)} rows are not used; --most {len(X) - len(test)} would use all")
     settings = {"max_steps": steps, "members": members, "random_state": seed}
     with stoppable(lambda: "nothing was written"), counting_bar("evaluate") as on_progress:
-        found = evaluate(
-            X.to_numpy(), y.iloc[:, 0].to_numpy(), train, test, settings=settings, on_progress=on_progress
-        )
+        found = evaluate(X.to_numpy(), y.iloc[:, 0].to_numpy(), train, test, settings=settings, on_progress=on_progress)
     command = (
         f"bieqno evaluate {shlex.quote(str(table))} --target {shlex.quote(target)} --inputs {shlex.quote(','.join(X))} "
         f"--held-out {held_out:g} --most {most} --steps {steps} --members {members} --seed {seed}"

@@ -60,7 +60,9 @@ def verbatim(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str, best: Sequence[tuple[int, int]]) -> str:
+def table(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, caption: str, best: Sequence[tuple[int, int]]
+) -> str:
     """A table; the cells in `best`, by row and column, are marked."""
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in headings)
     marked = set(best)
