@@ -61,7 +61,14 @@ def test_several_targets_keep_their_names(bieqno, table, tmp_path):
     assert GGPRegressor.load(tmp_path / "m.bieqno").target_names_.tolist() == ["y", "z"]
     done = bieqno("predict", tmp_path / "m.bieqno", table, "--out", tmp_path / "out.csv", "--quantiles", "0.5")
     assert done.code == 0, done.err
-    assert list(pd.read_csv(tmp_path / "out.csv").columns[5:]) == ["y_mean", "y_sd", "y_q0.5", "z_mean", "z_sd", "z_q0.5"]
+    assert list(pd.read_csv(tmp_path / "out.csv").columns[5:]) == [
+        "y_mean",
+        "y_sd",
+        "y_q0.5",
+        "z_mean",
+        "z_sd",
+        "z_q0.5",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import xarray as xr
 # As little of everything as still passes through all of the code.
 TINY = {
     "width": 8, "depth": 2, "teacher_members": 20, "truths": 2, "windows": 12, "steps": 4, "own_steps": 2, "burn_in": 2,
-    "tuning_truths": 2, "tuning_windows": 6, "inflation": [1.0, 1.1], "radius": [5.0], "members": 4,
+    "tuning_truths": 2, "tuning_windows": 6, "inflation": [1.0, 1.1], "radius": [5.0], "members": 4, "own_weights": False,
 }  # fmt: skip
 
 
@@ -96,8 +96,8 @@ def test_compare_is_paired_and_complete(bieqno, folder):
         ("my_model:model", "my_modle:model", "did you mean 'my_model'?"),
         ("my_model:model", "model", "expected 'module:object'"),
         ("my_model:observation", "my_model:model", "expected a bieqno.assimilation.Observation, as in"),
-        ("my_model:positions", "my_model:stations", "expected 12 positions, one row each, got shape (6, 1)"),
-        ("my_model:state", "my_model:observed_variables", "fails on a state of 6 variables"),
+        ("my_model:positions", "my_model:stations", "expected 12 positions, one row each, got shape (9, 1)"),
+        ("my_model:state", "my_model:observed_variables", "fails on a state of 9 variables"),
         ("spread = 1.0", "spread = [1.0, 2.0]", "one number or 12"),
         ("seed = 0", "seed = ", "setup.toml: Invalid value"),
         ("radius = [5.0]", "", "needs values of 'radius'"),
@@ -144,13 +144,13 @@ def test_files_that_do_not_fit(bieqno, folder, tmp_path):
     assert (wrong.code, "not a bieqno file" in wrong.err) == (1, True)
     assert not (folder / "none.nc").exists()
     text = (folder / "my_model.py").read_text()
-    (tmp_path / "my_model.py").write_text(text.replace("np.arange(0, 12, 2)", "np.arange(0, 12, 3)"))
+    (tmp_path / "my_model.py").write_text(text.replace("% 4 != 3", "% 3 != 2"))
     (tmp_path / "setup.toml").write_text((folder / "setup.toml").read_text())
     other = bieqno(
         "compare", tmp_path / "setup.toml", "--filter", folder / "filter.bieqno", "--out", tmp_path / "comparison"
     )
     assert other.code == 1
-    assert "trained for 6 observed values of 12 variables" in other.err
+    assert "trained for 9 observed values, " in other.err
 
 
 def test_as_a_process_of_its_own(tmp_path):

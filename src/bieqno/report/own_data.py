@@ -29,7 +29,8 @@ def own_data_page(found: Evaluation, *, source: str, target: str, inputs: list[s
             drawing(
                 _calibration(found),
                 caption="Share of held-out values inside central intervals against the share promised. On the diagonal "
-                "the spread is honest; below it the method is too sure of itself, above it too careful.",
+                "the spread is honest; below it the method is too sure of itself, above it too careful. The grey band is what "
+                "chance allows with so many rows.",
             ),
             heading("Predicted and observed"),
             drawing(
@@ -83,6 +84,8 @@ def _calibration(found: Evaluation) -> Figure:
     figure = Figure(figsize=(6.6, 4.2), layout="constrained")
     axes = figure.subplots()
     axes.plot([0, 1], [0, 1], color="black", linewidth=0.8)
+    chance = 2 * np.sqrt(LEVELS * (1 - LEVELS) / len(found.observed))  # two standard errors of a share
+    axes.fill_between(LEVELS, LEVELS - chance, LEVELS + chance, color="0.88", linewidth=0, label="chance")
     for name in found.forecasts:
         style = style_of(name)
         axes.plot(

@@ -6,16 +6,16 @@ import numpy as np
 from bieqno.assimilation import EnKF, Lorenz96, Observation
 
 # The dynamics: any function from one state to the state one window later, written with jax.numpy.
-# A time derivative becomes one by `bieqno.assimilation.Flow(tendency, window=0.2, step=0.01)`;
+# A time derivative becomes one by `bieqno.assimilation.Flow(tendency, window=0.05, step=0.01)`;
 # a model outside JAX by `bieqno.assimilation.HostModel(function_of_an_ensemble)`.
-model = Lorenz96(12, 8.0, window=0.1, step=0.01)
+model = Lorenz96(12, 8.0, window=0.05, step=0.01)
 
 # A state somewhere in its climate; its length is the number of variables.
 state = jnp.full(12, 8.0).at[3].add(0.5)
 
-# Every second variable is observed, with an error of standard deviation 1. Instead of numbers of variables a matrix or
-# a function of the state will do; instead of one deviation one for each value, or a covariance matrix.
-observed_variables = np.arange(0, 12, 2)
+# All variables but every fourth are observed, with errors of standard deviation 1. Instead of numbers of variables a
+# matrix or a function of the state will do; instead of one deviation one for each value, or a covariance matrix.
+observed_variables = np.flatnonzero(np.arange(12) % 4 != 3)
 observation = Observation(observed_variables, 1.0)
 
 # Where variables and observed values are: lets local filters (the LETKF) take part in `bieqno compare`.
