@@ -98,6 +98,12 @@ def test_compare_is_paired_and_complete(bieqno, folder):
         ("my_model:observation", "my_model:model", "expected a bieqno.assimilation.Observation, as in"),
         ("my_model:positions", "my_model:stations", "expected 12 positions, one row each, got shape (9, 1)"),
         ("my_model:state", "my_model:observed_variables", "fails on a state of 9 variables"),
+        (
+            "my_model:teacher",
+            "my_model:model",
+            "'teacher' in [training], 'my_model:model': it does not work as a filter",
+        ),
+        ("width = 8", 'object = "math:pi"', "'object' in [filter], 'math:pi': expected something to call"),
         ("spread = 1.0", "spread = [1.0, 2.0]", "one number or 12"),
         ("seed = 0", "seed = ", "setup.toml: Invalid value"),
         ("radius = [5.0]", "", "needs values of 'radius'"),

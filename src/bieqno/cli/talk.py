@@ -1,5 +1,6 @@
 """What the commands for own data and models say beside their results: warnings, bars, and that they were stopped."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,3 +46,5 @@ def check_writable(path: Path) -> None:
         raise ValueError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
         raise ValueError(f"cannot write {path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"cannot write {path}: {path.parent} may not be written to")

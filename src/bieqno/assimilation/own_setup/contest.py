@@ -17,7 +17,7 @@ from bieqno.assimilation.models.forecast import Model
 from bieqno.assimilation.observation import Observation, Observed
 from bieqno.assimilation.own_setup.reading import OwnSetup
 from bieqno.assimilation.records import keep_moments
-from bieqno.assimilation.trials import Trials, make_trials, sweep
+from bieqno.assimilation.trials import Trials, sweep
 from bieqno.assimilation.tuning import tune
 from bieqno.assimilation.twin import Run, cycle
 from bieqno.scores import rmse
@@ -86,14 +86,14 @@ def contest(
         settings: dict[str, float] = {}
         if name in opponents:
             build, grid = opponents[name]
-            practice = _trials(setup, wanted.tuning_windows, wanted.tuning_truths, size, tuning_key)
+            practice = setup.trials(wanted.tuning_windows, truths=wanted.tuning_truths, members=size, key=tuning_key)
             settings = tune(
                 build, grid, setup.model, setup.observation, practice,
                 burn_in=min(wanted.burn_in, wanted.tuning_windows // 2), limit=limit, key=run_key,
             ).best  # fmt: skip
             # As arrays, so that sizes share as much compilation as they can.
             filter = build(**{key: jnp.asarray(value) for key, value in settings.items()})
-        trials = _trials(setup, wanted.windows, wanted.truths, size, test_key)
+        trials = setup.trials(wanted.windows, truths=wanted.truths, members=size, key=test_key)
         truth = np.asarray(trials.twins.truth)
         runs = sweep(_Assimilation(filter, setup.model, setup.observation, limit, run_key), trials)
         entries.append(_entry(name, size, settings, runs, trials.twins.truth, wanted.burn_in))
@@ -166,13 +166,6 @@ def _opponents(setup: OwnSetup) -> dict[str, tuple[Callable[..., Filter], dict[s
             {**inflation, "radius": wanted.radius},
         )
     return opponents
-
-
-def _trials(setup: OwnSetup, windows: int, truths: int, members: int, key: PRNGKeyArray) -> Trials:
-    return make_trials(
-        setup.model, setup.observation, windows, state=setup.state, truths=truths, members=members,
-        spread=setup.spread, disturbance=setup.spread, key=key,
-    )  # fmt: skip
 
 
 def _entry(

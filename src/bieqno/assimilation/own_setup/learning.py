@@ -7,10 +7,8 @@ from jaxtyping import PRNGKeyArray
 
 from bieqno.assimilation.filters.ennf import EnNF
 from bieqno.assimilation.learning import imitate
-from bieqno.assimilation.own_setup.objects import find_object
 from bieqno.assimilation.own_setup.reading import OwnSetup
 from bieqno.assimilation.teacher import Lessons, teach
-from bieqno.assimilation.trials import make_trials
 from bieqno.training import Progress
 
 
@@ -22,10 +20,7 @@ def lessons_of(setup: OwnSetup, *, key: PRNGKeyArray) -> Lessons:
     """
     training = setup.tables.training
     truth_key, run_key = jax.random.split(key)
-    trials = make_trials(
-        setup.model, setup.observation, training.windows, state=setup.state, truths=training.truths,
-        members=training.teacher_members, spread=setup.spread, disturbance=setup.spread, key=truth_key,
-    )  # fmt: skip
+    trials = setup.trials(training.windows, truths=training.truths, members=training.teacher_members, key=truth_key)
     return teach(setup.teacher, setup.model, setup.observation, trials, limit=setup.tables.model.limit, key=run_key)
 
 
@@ -39,8 +34,10 @@ def learn(
     """Train the filter of a set-up on lessons: one operator for all variables, then weights for each if asked for."""
     settings, training = setup.tables.filter, setup.tables.training
     student_key, shared_key, own_key = jax.random.split(key, 3)
-    build = find_object(settings.object, setup.path.parent)
-    student = build(setup.observed, width=settings.width, depth=settings.depth, key=student_key)
+    try:
+        student = setup.build(setup.observed, width=settings.width, depth=settings.depth, key=student_key)
+    except Exception as error:  # whatever the user's own code may raise
+        raise ValueError(f"{setup.path}: 'object' in [filter] fails: {type(error).__name__}: {error}") from error
     if not isinstance(student, EnNF):
         raise ValueError(f"{setup.path}: 'object' in [filter] should build an EnNF, got {type(student).__name__}")
     total = training.steps + (training.own_steps if settings.own_weights else 0)

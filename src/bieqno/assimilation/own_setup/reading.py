@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,6 +17,7 @@ from bieqno.assimilation.models.forecast import AbstractEnsembleModel, Model, fo
 from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.own_setup.objects import find_object
 from bieqno.assimilation.own_setup.schema import Tables, checked
+from bieqno.assimilation.trials import Trials, make_trials
 from bieqno.assimilation.twin import spin_up
 
 
@@ -35,6 +37,7 @@ class OwnSetup:
         first: mean of the first ensemble, or the ensemble itself; None for states of a free run.
         positions: where the variables and the observed values are, if the file says so.
         teacher: the filter to learn from.
+        build: makes the untrained filter.
     """
 
     path: Path
@@ -48,6 +51,19 @@ class OwnSetup:
     first: Float[Array, "..."] | None
     positions: tuple[np.ndarray, np.ndarray] | None
     teacher: Filter
+    build: Callable[..., Any]
+
+    def trials(self, windows: int, *, truths: int, members: int, key: PRNGKeyArray) -> Trials:
+        """Truths of the model with their observations and first ensembles, to train, tune and test on.
+
+        Filters evaluate the error law at what was observed, as they will have to with observations of a truth that
+        nobody knows.
+        """
+        trials = make_trials(
+            self.model, self.observation, windows, state=self.state, truths=truths, members=members,
+            spread=self.spread, disturbance=self.spread, key=key,
+        )  # fmt: skip
+        return eqx.tree_at(lambda t: t.twins.observations, trials, trials.twins.observations.rebuilt())
 
     def ensemble(self, members: int, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """A first ensemble for observations whose truth nobody knows."""
@@ -86,10 +102,11 @@ def read_setup(path: Path) -> OwnSetup:
     spread = np.asarray(tables.ensemble.spread, float)
     if spread.shape not in {(), (n,)} or not (spread > 0).all():
         raise ValueError(f"{path}: 'spread' in [ensemble] is positive, one number or {n}, got {tables.ensemble.spread}")
-    teacher = find("teacher", "training", tables.training.teacher, _callable)
+    teacher = find("teacher", "training", tables.training.teacher, lambda item: _filter(item, observation, state))
+    build = find("object", "filter", tables.filter.object, _callable_or_class)
     return OwnSetup(
         path, tables, model, state, observation, observed, window, jnp.broadcast_to(jnp.asarray(spread, float), (n,)),
-        first, _positions(path, tables, find, n, observed), EnKF(centred=False) if teacher is None else teacher,
+        first, _positions(path, tables, find, n, observed), EnKF(centred=False) if teacher is None else teacher, build,
     )  # fmt: skip
 
 
@@ -136,12 +153,29 @@ def _try_model(path: Path, model: Model, state: Float[Array, "n"]) -> None:
         raise ValueError(f"{place} gives values that are not finite one window after 'state'")
 
 
-def _callable(item: Any) -> Any:
-    if isinstance(item, type):
-        raise ValueError(f"it is a class; make an object of it in your module, as in my_object = {item.__name__}(...)")
+def _callable_or_class(item: Any) -> Any:
     if not callable(item):
         raise ValueError(f"expected something to call, got {type(item).__name__}")
     return item
+
+
+def _callable(item: Any) -> Any:
+    if isinstance(item, type):
+        raise ValueError(f"it is a class; make an object of it in your module, as in my_object = {item.__name__}(...)")
+    return _callable_or_class(item)
+
+
+def _filter(item: Any, observation: Observation, state: Float[Array, "n"]) -> Filter:
+    """Something that takes an ensemble and what was observed, and gives an ensemble back: tried without computing."""
+    filter, ensemble = _callable(item), jnp.stack([state] * 4)
+    observed = observation.window(jnp.zeros(observation.size(len(state))), start=ensemble)
+    try:
+        shape = jax.eval_shape(lambda members: filter(members, observed, key=jax.random.key(0)), ensemble).shape
+    except Exception as error:  # whatever the user's own code may raise
+        raise ValueError(f"it does not work as a filter: {type(error).__name__}: {error}") from error
+    if shape != ensemble.shape:
+        raise ValueError(f"a filter keeps the shape {ensemble.shape} of an ensemble, got {shape}")
+    return filter
 
 
 def _callable_or_model(item: Any) -> Any:
