@@ -4,9 +4,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import xarray as xr
+
+from bieqno.assimilation.own_setup import read_setup
+from bieqno.assimilation.own_setup.contest import classical_filters
 
 # As little of everything as still passes through all of the code.
 TINY = {
@@ -35,7 +40,7 @@ def folder(bieqno, tmp_path_factory):
     assert (again.code, "already holds setup.toml" in again.err) == (1, True)
     text = edited(folder, **TINY).read_text()
     # Both tables have `sizes`.
-    (folder / "setup.toml").write_text(re.sub(r"^sizes = .*$", "sizes = [4]", text, flags=re.MULTILINE))
+    (folder / "setup.toml").write_text(re.sub(r"^sizes = .*$", "sizes = [2]", text, flags=re.MULTILINE))
     done = bieqno("simulate", folder / "setup.toml", "--out", folder / "obs.nc", "--windows", 12)
     assert done.code == 0, done.err
     done = bieqno("train-filter", folder / "setup.toml", "--out", folder / "filter.bieqno")
@@ -68,13 +73,16 @@ def test_assimilate_takes_gaps_and_keeps_times(bieqno, folder):
 
 def test_compare_is_paired_and_complete(bieqno, folder):
     out = folder.parent / "comparison"
-    arguments = ("compare", folder / "setup.toml", "--filter", folder / "filter.bieqno", "--out", out)
+    setup = folder / "nowhere.toml"
+    lines = (folder / "setup.toml").read_text().splitlines()
+    setup.write_text("\n".join(line for line in lines if not line.startswith(("positions", "radius"))))
+    arguments = ("compare", setup, "--filter", folder / "filter.bieqno", "--out", out)
     done = bieqno(*arguments)
     assert done.code == 0, done.err
     numbers = json.loads((out / "comparison.json").read_text())
-    methods = ["baseline", "EnNF", "EnKF tuned", "ETKF tuned", "LETKF tuned"]
-    assert [(entry["method"], entry["members"]) for entry in numbers["entries"]] == [(name, 4) for name in methods]
-    assert numbers["entries"][4]["settings"]["radius"] == 5.0
+    methods = ["baseline", "EnNF", "EnKF tuned", "ETKF tuned"]  # without positions no LETKF, which is slow to compile
+    assert [(entry["method"], entry["members"]) for entry in numbers["entries"]] == [(name, 2) for name in methods]
+    assert numbers["entries"][2]["settings"]["inflation"] in TINY["inflation"]
     arrays = xr.load_dataset(out / "comparison.nc")
     errors = np.sqrt(((arrays["mean"] - arrays["truth"]) ** 2).mean("state")).isel(time=slice(2, None)).mean("time")
     np.testing.assert_allclose(errors, arrays["error"], rtol=1e-4)
@@ -83,6 +91,16 @@ def test_compare_is_paired_and_complete(bieqno, folder):
     (out / "mine.txt").write_text("")
     foreign = bieqno(*arguments)
     assert (foreign.code, "mine.txt" in foreign.err) == (1, True)
+
+
+def test_positions_bring_a_local_filter(folder):
+    setup = read_setup(folder / "setup.toml")
+    build, grid = classical_filters(setup)["LETKF tuned"]
+    assert grid == {"inflation": TINY["inflation"], "radius": TINY["radius"]}
+    prior = jnp.stack([setup.state] * 3)
+    observed = setup.observation.window(jnp.zeros(9))
+    found = jax.eval_shape(lambda z: build(inflation=1.0, radius=5.0)(z, observed, key=jax.random.key(0)), prior)
+    assert found.shape == prior.shape
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def contest(
     """
     wanted, limit = setup.tables.compare, setup.tables.model.limit
     test_key, tuning_key, run_key = jax.random.split(key, 3)
-    opponents = _opponents(setup)
+    opponents = classical_filters(setup)
     plan = [(name, size) for size in wanted.sizes for name in ("baseline", "EnNF", *opponents)]
     entries = []
     truth = np.zeros(0)
@@ -149,7 +149,7 @@ class _Assimilation(eqx.Module):
         )
 
 
-def _opponents(setup: OwnSetup) -> dict[str, tuple[Callable[..., Filter], dict[str, list[float]]]]:
+def classical_filters(setup: OwnSetup) -> dict[str, tuple[Callable[..., Filter], dict[str, list[float]]]]:
     """The classical filters, with what is to be tuned of each."""
     wanted, period = setup.tables.compare, setup.tables.model.period
     inflation = {"inflation": wanted.inflation}

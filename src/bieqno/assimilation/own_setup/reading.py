@@ -63,7 +63,8 @@ class OwnSetup:
             self.model, self.observation, windows, state=self.state, truths=truths, members=members,
             spread=self.spread, disturbance=self.spread, key=key,
         )  # fmt: skip
-        return eqx.tree_at(lambda t: t.twins.observations, trials, trials.twins.observations.rebuilt())
+        seen = jax.vmap(lambda observations: observations.rebuilt())(trials.twins.observations)
+        return eqx.tree_at(lambda t: t.twins.observations, trials, seen)
 
     def ensemble(self, members: int, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """A first ensemble for observations whose truth nobody knows."""
