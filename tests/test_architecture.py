@@ -19,6 +19,7 @@ FLOORS = [
     "assimilation",
     "regression",
     "progress",
+    "nearest",
     "scores",
     "training",
     "persistence",
