@@ -8,6 +8,10 @@ import typer
 import bieqno
 from bieqno.cli.cache import keep_compiled_programs
 from bieqno.cli.info import info
+from bieqno.cli.listing import list_experiments
+from bieqno.cli.report import report
+from bieqno.cli.run import run
+from bieqno.tensorfile import PersistenceError
 
 app = typer.Typer(
     name="bieqno",
@@ -17,15 +21,19 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(info)
+app.command("list")(list_experiments)
+app.command()(run)
+app.command()(report)
 
 # What wrong input and a full or closed disk raise; anything else is a defect of ours and keeps its traceback.
-_USERS_MISTAKES = (ValueError, OSError, ImportError)
+_USERS_MISTAKES = (ValueError, OSError, ImportError, PersistenceError)
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"bieqno {bieqno.__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()
