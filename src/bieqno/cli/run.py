@@ -94,9 +94,9 @@ def _run_one(
     except KeyboardInterrupt:
         _tell_how_to_go_on(f"{name} was interrupted", cases)
         raise typer.Exit(INTERRUPTED) from None
-    except (OSError, PersistenceError):
+    except (OSError, PersistenceError) as error:
         _tell_how_to_go_on(f"{name} could not be stored", cases)
-        raise
+        raise OSError(f"cannot write to {out}: {getattr(error, 'strerror', None) or error}") from error
     cases.remove()
     for table in study_tables(result):
         tell.say("table", table)

@@ -180,7 +180,7 @@ def _of_filters(result: Result) -> Iterator[Chart]:
             ("trajectories",),
         )  # fmt: skip
     else:
-        span = min(100, windows)
+        span = min(50, windows)  # as in the paper's figure
         rows, columns = span, data.sizes["variable"]
         time = data["time"].values[:span]
         yield Chart(
@@ -189,7 +189,7 @@ def _of_filters(result: Result) -> Iterator[Chart]:
             {
                 "kind": "images", "first": _PAPERS_TWO, "sizes": sizes, "axes": ["variable", "time"],
                 "views": {"": {
-                    "rows": rows, "columns": columns, "extent": [1, columns, float(time[0]), float(time[-1])],
+                    "rows": rows, "columns": columns, "aspect": 0.7, "extent": [1, columns, float(time[0]), float(time[-1])],
                     "truth": short(data["truth"].values[0, :span][::-1], 3),
                     "series": [
                         {"method": method, "size": None if method == "baseline" else size,

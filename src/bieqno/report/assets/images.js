@@ -18,6 +18,7 @@ function images(host, chart, label) {
 
   function paint(view, values, title, colours, limit) {
     const canvas = element("canvas", { width: view.columns, height: view.rows, role: "img", tabindex: 0,
+      style: `aspect-ratio:${view.aspect || 1}`,
       "aria-label": `${label}: ${title}. Arrow keys read values.` });
     const pen = canvas.getContext("2d");
     const image = pen.createImageData(view.columns, view.rows);
