@@ -48,7 +48,7 @@ PRESETS = {
             training={**lorenz63.PRESETS["quick"].training, "steps": 4000},
         ),
         "lorenz96": replace(
-            lorenz96.PRESETS["quick"], sizes=(2, 8, 32), tuned_sizes=(8,), fine_tuning={"steps": 1000, **_LESSONS}
+            lorenz96.PRESETS["quick"], sizes=(2, 8, 32), tuned_sizes=(8,), fine_tuning={"steps": 1500, **_LESSONS}
         ),
     }),
 }  # fmt: skip
