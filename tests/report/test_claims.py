@@ -7,7 +7,8 @@ import pytest
 import synthetic
 
 from bieqno.experiments import Result, Row
-from bieqno.report.claims import CLAIMS, FINEST_WAVE, judge_all
+from bieqno.report.claims import CLAIMS, judge_all
+from bieqno.report.regression_claims import FINEST_WAVE
 
 
 def verdicts(*results):

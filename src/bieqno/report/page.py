@@ -3,28 +3,25 @@
 import contextlib
 import json
 import os
-import re
 import secrets
 from collections.abc import Iterable, Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from string import Template
 from typing import Any, get_args
-from urllib.parse import quote
 
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from bieqno.experiments import EXPERIMENTS, Result, read_result
 from bieqno.experiments.results import FIGURES_FOLDER, METRICS_FILE
-from bieqno.report.charts import FIRST_SHOWN, Chart, charts
-from bieqno.report.claims import Judged, Verdict, judge_all
-from bieqno.report.html_tables import html_tables
-from bieqno.report.studies import figure_name
+from bieqno.report.assets import asset
+from bieqno.report.chart import FIRST_SHOWN
+from bieqno.report.claims import Judged, judge_all
+from bieqno.report.findings import Verdict
+from bieqno.report.sections import section
 from bieqno.report.style import style_of
 
-_SAFE = " /=:;,.+-()[]{}!*$@|'?^~"  # what may stand in an address within double quotes
 PAGE_FILE = "report.html"
 _SCRIPTS = ("dom.js", "plot.js", "images.js", "orbit.js", "main.js")
 
@@ -56,7 +53,7 @@ def write_page(folder: str | os.PathLike[str]) -> Path:
 def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
     """The page of some results, each with its figures as SVG by name."""
     data: dict[str, Any] = {}
-    sections = [_section(result, figures, data) for result, figures in results]
+    sections = [section(result, figures, data) for result, figures in results]
     methods = dict.fromkeys(
         series["method"] for chart in data.values() for view in _views(chart) for series in view["series"]
     )
@@ -67,9 +64,9 @@ def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
         "colours": {name: _colour_map(name) for name in ("viridis", "PuOr")},
     }
     judged = judge_all(result for result, _ in results)
-    return Template(_asset("page.html")).substitute(
-        style=_asset("page.css"),
-        script="\n".join(_asset(name) for name in _SCRIPTS),
+    return Template(asset("page.html")).substitute(
+        style=asset("page.css"),
+        script="\n".join(asset(name) for name in _SCRIPTS),
         data=_json_in_html(content),
         counts=_counts(judged),
         claims="\n".join(_claim(one) for one in judged),
@@ -79,65 +76,6 @@ def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
         sections="\n".join(sections),
         origin=_origin(results[0][0]),
     )
-
-
-def _section(result: Result, figures: dict[str, str], data: dict[str, Any]) -> str:
-    """An experiment: question, claim, tables, figures, settings and command; its charts are put into `data`."""
-    about = EXPERIMENTS[result.experiment].DESCRIPTION if result.experiment in EXPERIMENTS else None
-    parts = result.parts()
-    alone = list(parts) == [result.experiment]
-    shown = []
-    for name, part in parts.items():
-        own = EXPERIMENTS[name].DESCRIPTION if name in EXPERIMENTS else None
-        heading = "" if alone or own is None else (
-            f"<h3>{escape(own.title)} <small>{escape(name)}</small></h3>"
-            f"<p>{escape(own.question)}</p><p><b>The paper claims:</b> {escape(own.claim)}</p>"
-        )  # fmt: skip
-        shown.append(heading + '<h4 class="what">What was measured here</h4>' + html_tables(part))
-        used: set[str] = set()
-        for chart in charts(part):
-            identity = f"{result.experiment}-{name}-{chart.name}"
-            data[identity] = chart.data
-            fallback = [figure_name(result, name, static) for static in chart.static]
-            used.update(fallback)
-            shown.append(_live_figure(identity, chart, [figures[key] for key in fallback if key in figures]))
-        prefix = figure_name(result, name, "")
-        shown += [
-            _static_figure(key.removeprefix(prefix), svg)
-            for key, svg in figures.items() if key.startswith(prefix) and key not in used
-        ]  # fmt: skip
-    return Template(_asset("section.html")).substitute(
-        name=escape(result.experiment),
-        title=escape(about.title if about else result.experiment),
-        question=escape(about.question if about else ""),
-        claim=escape(about.claim if about else ""),
-        preset=escape(result.preset),
-        seed=result.seed,
-        parts="\n".join(shown),
-        command=escape(str(result.config.get("command", ""))),
-        settings=escape(json.dumps(result.config, indent=1)),
-    )
-
-
-def _live_figure(identity: str, chart: Chart, images: Sequence[str]) -> str:
-    static = "".join(f'<img class="static" alt="{escape(chart.title)}" src="{_data_uri(svg)}">' for svg in images)
-    return (
-        f'<figure data-chart="{escape(identity)}" id="{escape(identity)}"><h4>{escape(chart.title)}</h4>'
-        f'<div class="live"></div>{static}<figcaption>{escape(chart.caption)}</figcaption></figure>'
-    )
-
-
-def _static_figure(name: str, svg: str) -> str:
-    title = _CAPTIONS.get(name.split("-")[0], name)
-    return (
-        f'<figure><img alt="{escape(title)}" src="{_data_uri(svg)}"><figcaption>{escape(title)}</figcaption></figure>'
-    )
-
-
-_CAPTIONS = {
-    "covariance": "Predicted covariance of noisy new values along the line: what moves together",
-    "distances": "How far the student in each role is from each teacher on unseen windows, RMS over members",
-}
 
 
 def _claim(judged: Judged) -> str:
@@ -186,13 +124,6 @@ def _stored_figures(path: Path) -> dict[str, str]:
     return {file.stem: file.read_text(encoding="utf-8") for file in sorted((path / FIGURES_FOLDER).glob("*.svg"))}
 
 
-def _data_uri(svg: str) -> str:
-    """An image within the page; for a path a tenth of a point is exact enough."""
-    small = re.sub(r' d="[^"]*"', lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]), svg)
-    # Of images within it, as base64, the encoding leaves nearly all as it is.
-    return f"data:image/svg+xml,{quote(' '.join(small.split()), safe=_SAFE)}"
-
-
 def _json_in_html(content: Any) -> str:
     """JSON that cannot end the element it stands in."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
@@ -201,7 +132,3 @@ def _json_in_html(content: Any) -> str:
 
 def _colour_map(name: str) -> list[str]:
     return [to_hex(colormaps[name](place / 32)) for place in range(33)]
-
-
-def _asset(name: str) -> str:
-    return resources.files("bieqno.report").joinpath("assets", name).read_text(encoding="utf-8")
