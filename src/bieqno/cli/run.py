@@ -27,7 +27,7 @@ INTERRUPTED = 130  # what a shell calls a program that Ctrl-C ended
 def run(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="NAME...", help=f"Of {', '.join(EXPERIMENTS)}; or {EVERYTHING}: all but demo."),
+        typer.Argument(metavar="NAME", help=f"Of {', '.join(EXPERIMENTS)}; or {EVERYTHING}: all but demo."),
     ],
     preset: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
     seed: Annotated[int, typer.Option(min=0, help="What everything random grows from.")] = 0,
