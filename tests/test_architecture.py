@@ -19,13 +19,13 @@ FLOORS = [
     "assimilation",
     "regression",
     "progress",
+    "nearest",
     "scores",
     "training",
     "persistence",
     "tensorfile",
     "gaussian",
     "operators",
-    "naming",
 ]
 
 

@@ -49,7 +49,7 @@ def write_tensors(
     Raises:
         PersistenceError: if the file cannot be written (no such folder, no permission, no space).
     """
-    _replace(Path(path), pack_tensors(tensors, kind=kind, description=description))
+    replace_file(Path(path), pack_tensors(tensors, kind=kind, description=description))
 
 
 def pack_tensors(tensors: Mapping[str, np.ndarray], *, kind: str, description: str) -> bytes:
@@ -125,8 +125,12 @@ def _digest(label: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _replace(path: Path, content: bytes) -> None:
-    """Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one."""
+def replace_file(path: Path, content: bytes | memoryview) -> None:
+    """Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one.
+
+    Raises:
+        PersistenceError: if it cannot be written; what was there is still there, and nothing else is left behind.
+    """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     try:
         with temporary.open("xb") as file:
@@ -135,6 +139,7 @@ def _replace(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
+        raise PersistenceError(f"cannot write {path}: {error.strerror}") from error
+    finally:  # also when the user stops it
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
-        raise PersistenceError(f"cannot write {path}: {error.strerror}") from error

@@ -13,6 +13,7 @@ from bieqno.assimilation import (
     Floored,
     Inflated,
     IterativeEnKF,
+    LearnedGain,
     LinearModel,
     Neighbours,
     ParticleFilter,
@@ -48,6 +49,7 @@ def filters(observed: int) -> dict[str, object]:
         "iterative": IterativeEnKF(model()),
         "3D-Var": ThreeDVar(jnp.eye(SIZE)),
         "EnNF": EnNF(observed, width=8, depth=2, key=jax.random.key(8)),
+        "LearnedGain": LearnedGain(observed, width=8, depth=2, key=jax.random.key(9)),
         "climatology": Climatology(jax.random.normal(jax.random.key(9), (50, SIZE))),
     }
 

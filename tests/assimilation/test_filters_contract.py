@@ -13,6 +13,7 @@ from bieqno.assimilation import (
     EnNF,
     Inflated,
     IterativeEnKF,
+    LearnedGain,
     Neighbours,
     Observation,
     ParticleFilter,
@@ -114,7 +115,7 @@ class Dealt(eqx.Module):
     order: object
 
     def __call__(self, ensemble, observed, *, key):
-        if isinstance(self.filter, EnKF | EnNF):
+        if isinstance(self.filter, EnKF | EnNF | LearnedGain):
             return self.filter.update(ensemble, observed, observed.perturb(5, key=key)[self.order])
         if isinstance(self.filter, ParticleFilter):
             # With fewer members than variables the shake is a combination of members: both axes are theirs.

@@ -8,6 +8,7 @@ import numpy as np
 import xarray as xr
 
 from bieqno.assimilation.twin import Run, Twin
+from bieqno.tensorfile import replace_file
 
 # Where the axes of what the records of this library keep belong; those of other records get names of their own.
 _DIMENSIONS = {
@@ -106,11 +107,15 @@ def to_dataset(
 
 
 def save_dataset(data: xr.Dataset, path: str | Path) -> Path:
-    """Write a dataset to a netCDF file, compressed; makes the folder if there is none."""
+    """Write a dataset to a netCDF file, compressed, replacing what was there in one step; makes the folder if need be.
+
+    Raises:
+        PersistenceError: if the file cannot be written; nothing is left half-written.
+    """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     packed = {name: {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim}
-    data.to_netcdf(path, engine="h5netcdf", encoding=packed)
+    replace_file(path, data.to_netcdf(engine="h5netcdf", encoding=packed))
     return path
 
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 from scipy.special import ellipj, ellipk
 
 BidiagonalState: TypeAlias = tuple[Array, Array, Array, Array, Array, Array, Array, Array, Array]
@@ -39,8 +39,10 @@ def root_nodes() -> tuple[np.ndarray, np.ndarray]:
 
 def bidiagonalise(
     factors: Float[Array, "b N m"], starts: Float[Array, "b N"], steps: int
-) -> tuple[Float[Array, "b s N"], Float[Array, "b s m"], Float[Array, "b s"], Float[Array, "b s"]]:
-    """Orthonormal rows U and V, diagonal and subdiagonal of ``B = U S V^T``; the first row of U is the start, scaled.
+) -> tuple[Float[Array, "b s N"], Float[Array, "b s m"], Float[Array, "b s"], Float[Array, "b s"], Int[Array, ""]]:
+    """Orthonormal rows U and V, diagonal and subdiagonal of ``B = U S V^T``, and the number of steps that it took.
+
+    The first row of U is the start, scaled.
 
     Element k of the subdiagonal is to the left of element k of the diagonal; the first is zero. Stops early, with
     zeros for the rest, when ``(I + S S^T) x = start`` is solved to rounding for all of the batch. The batch is
@@ -87,37 +89,38 @@ def bidiagonalise(
         ones,
         ones,
     )
-    _, U, V, diagonal, below, *_ = jax.lax.while_loop(unfinished, advance, begin)
-    return U, V, diagonal, below[:, :-1]
+    used, U, V, diagonal, below, *_ = jax.lax.while_loop(unfinished, advance, begin)
+    return U, V, diagonal, below[:, :-1], used
 
 
 def solve_bidiagonal(
-    diagonal: Float[Array, "s"], below: Float[Array, "s"], shifts: Float[Array, "q"]
-) -> tuple[Float[Array, "q s"], Float[Array, "q s"]]:
+    diagonal: Float[Array, "b s"], below: Float[Array, "b s"], shifts: Float[Array, "q"], used: Int[Array, ""] | int
+) -> tuple[Float[Array, "b q s"], Float[Array, "b q s"]]:
     """Solve ``(shift + B B^T) x = e_1`` for many shifts; gives x and ``B^T x``, without a single subtraction.
 
     From the last row upwards the pivots are ``p = r + below^2`` with ``r = shift + diagonal^2 r' / p'``, a dash for the
-    row beneath; e_1 is met last, so that the way down is a plain product.
+    row beneath; e_1 is met last, so that the way down is a plain product. Only the first `used` rows are gone through:
+    those beneath are zero.
     """
+    batch, rows = diagonal.shape
+    table = jnp.zeros((rows, batch, len(shifts)), diagonal.dtype)
+    alpha, beta = diagonal.T[..., None], below.T[..., None]
 
-    def up(share: Float[Array, "q"], row: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
-        a, b = row
-        r = shifts + a**2 * share
-        pivot = r + b**2
-        return r / pivot, (pivot, share)
+    def up(k: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        row = used - 1 - k
+        share, pivots, shares = carry
+        r = shifts + alpha[row] ** 2 * share
+        pivot = r + beta[row] ** 2
+        return r / pivot, pivots.at[row].set(pivot), shares.at[row].set(share)
 
-    ones = jnp.ones_like(shifts)
-    _, (pivots, shares) = jax.lax.scan(up, ones, (diagonal, below), reverse=True)
+    ones = jnp.ones(table.shape[1:], table.dtype)
+    _, pivots, shares = jax.lax.fori_loop(0, used, up, (ones, table, table))
 
-    def down(x: Float[Array, "q"], row: tuple[Array, Array]) -> tuple[Array, Array]:
-        pivot, coupling = row
-        x = -coupling * x / pivot
-        return x, x
+    def down(row: Array, x: Array) -> Array:
+        return x.at[row].set(-alpha[row - 1] * beta[row] * x[row - 1] / pivots[row])
 
-    first = 1 / pivots[0]
-    _, rest = jax.lax.scan(down, first, (pivots[1:], diagonal[:-1] * below[1:]))
-    x = jnp.concatenate([first[None], rest])
-    return x.T, (diagonal[:, None] * x * shares).T
+    x = jax.lax.fori_loop(1, used, down, table.at[0].set(1 / jnp.where(used > 0, pivots[0], shifts)))
+    return jnp.moveaxis(x, 0, 2), jnp.moveaxis(alpha * x * shares, 0, 2)
 
 
 @jax.custom_batching.custom_vmap
@@ -133,10 +136,10 @@ def root_and_gain(
         [0.4472, 1.0, 0.4]
     """
     _, count, size = factors.shape
-    U, V, diagonal, below = bidiagonalise(factors, vectors, min(count, size + 1))
+    U, V, diagonal, below, used = bidiagonalise(factors, vectors, min(count, size + 1))
     shifts, weights = (jnp.asarray(x, vectors.dtype) for x in root_nodes())
     shifts = 1 + jnp.concatenate([jnp.zeros(1, vectors.dtype), shifts])
-    x, y = jax.vmap(lambda a, b: solve_bidiagonal(a, b, shifts))(diagonal, below)
+    x, y = solve_bidiagonal(diagonal, below, shifts, used)
     norms = jnp.linalg.norm(vectors, axis=1)[:, None]
     root = jnp.einsum("q,bqs,bsn->bn", weights, x[:, 1:], U)
     return norms * root, norms * jnp.einsum("bs,bsm->bm", y[:, 0], V)

@@ -9,6 +9,7 @@ the teacher's own analyses of these members.
 import math
 from collections.abc import Callable
 from functools import lru_cache
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -17,10 +18,13 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.filters.ennf import EnNF
+from bieqno.assimilation.filters.learned_gain import LearnedGain
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.teacher import Lessons
 from bieqno.training import FitResult, Progress, fit
+
+Student = TypeVar("Student", EnNF, LearnedGain)
 
 
 class Example(eqx.Module):
@@ -134,15 +138,19 @@ class LessonSource(eqx.Module):
 
 
 class ImitationLoss(eqx.Module):
-    """Mean squared distance to the teacher's posterior, in units of the filter's scale, over all sizes alike.
+    """Mean squared distance to the teacher's posterior, over all sizes alike.
 
     Args:
         observation: how the lessons' states were observed.
+        unit: what distances are measured in.
     """
 
     observation: Observation
+    unit: Float[Array, ""]
 
-    def __call__(self, filter: EnNF, batch: tuple[Example, ...], *, key: PRNGKeyArray) -> Float[Array, ""]:
+    def __call__(
+        self, filter: EnNF | LearnedGain, batch: tuple[Example, ...], *, key: PRNGKeyArray
+    ) -> Float[Array, ""]:
         """The loss of a batch."""
 
         def distance(example: Example) -> Float[Array, "N n"]:
@@ -150,12 +158,12 @@ class ImitationLoss(eqx.Module):
             student = filter.acting_as(example.teacher) if filter.teachers else filter
             return student.update(example.prior, observed, example.perturbed) - example.posterior
 
-        losses = [jnp.mean((jax.vmap(distance)(part) / filter.scaling.increment.scale) ** 2) for part in batch]
+        losses = [jnp.mean((jax.vmap(distance)(part) / self.unit) ** 2) for part in batch]
         return jnp.mean(jnp.stack(losses))
 
 
 def imitate(
-    filter: EnNF,
+    filter: Student,
     lessons: Lessons,
     *,
     steps: int,
@@ -169,13 +177,13 @@ def imitate(
     microbatches: int = 1,
     on_progress: Callable[[Progress], None] | None = None,
     key: PRNGKeyArray,
-) -> FitResult[EnNF]:
+) -> FitResult[Student]:
     """Train a filter to do what the teacher of the lessons did.
 
     A filter with stacked weights (`EnNF.stacked`) is fine-tuned for each variable, all at once.
 
     Args:
-        filter: the student, standardised to the lessons.
+        filter: the student; an `EnNF` is first standardised to the lessons.
         lessons: what the teacher did.
         steps: number of optimizer steps.
         model: the dynamics: priors are then worsened by displacing the members at the start of the window and
@@ -208,7 +216,7 @@ def imitate(
     )
     return fit(
         filter,
-        ImitationLoss(lessons.observation),
+        ImitationLoss(lessons.observation, jnp.std(lessons.posterior - lessons.prior)),
         source,
         steps=steps,
         optimizer=_decaying_adam(learning_rate, steps),

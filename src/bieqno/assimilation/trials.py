@@ -37,7 +37,8 @@ def make_trials(
     state: Float[Array, "n"],
     truths: int,
     members: int,
-    spread: float = 1.0,
+    spread: float | Float[Array, "n"] = 1.0,
+    disturbance: float | Float[Array, "n"] = 1.0,
     spin: int = 100,
     key: PRNGKeyArray,
 ) -> Trials:
@@ -53,7 +54,8 @@ def make_trials(
         truths: how many truths.
         members: size of each ensemble.
         spread: standard deviation of the ensemble in each variable.
-        spin: windows to run before the truth begins, from `state` with unit noise.
+        disturbance: standard deviation of the noise that sets the truths' beginnings apart.
+        spin: windows to run before the truth begins, from `state` with that noise.
         key: a different key makes different truths.
 
     Example:
@@ -69,7 +71,7 @@ def make_trials(
 
     def one(number: Int[Array, ""]) -> Trials:
         keys = jax.random.split(jax.random.fold_in(key, number), 5)
-        near = state + jax.random.normal(keys[0], state.shape)
+        near = state + disturbance * jax.random.normal(keys[0], state.shape)
         first = spin_up(model, near, spin, key=keys[1])[-1]
         twin = simulate(model, observation, windows, state=first, key=keys[2])
         centre = first + spread * jax.random.normal(keys[3], state.shape)

@@ -7,11 +7,17 @@ import typer
 
 import bieqno
 from bieqno.cli.cache import keep_compiled_programs
+from bieqno.cli.compare import compare
+from bieqno.cli.evaluate import evaluate_table
 from bieqno.cli.info import info
+from bieqno.cli.init import init
 from bieqno.cli.listing import list_experiments
+from bieqno.cli.own_data import fit, predict
+from bieqno.cli.own_model import assimilate, simulate_observations, train_filter
 from bieqno.cli.report import report
 from bieqno.cli.run import run
 from bieqno.tensorfile import PersistenceError
+from bieqno.training import TrainingError
 
 app = typer.Typer(
     name="bieqno",
@@ -24,9 +30,17 @@ app.command()(info)
 app.command("list")(list_experiments)
 app.command()(run)
 app.command()(report)
+app.command()(fit)
+app.command()(predict)
+app.command("evaluate")(evaluate_table)
+app.command()(init)
+app.command("simulate")(simulate_observations)
+app.command("train-filter")(train_filter)
+app.command()(assimilate)
+app.command()(compare)
 
 # What wrong input and a full or closed disk raise; anything else is a defect of ours and keeps its traceback.
-_USERS_MISTAKES = (ValueError, OSError, ImportError, PersistenceError)
+_USERS_MISTAKES = (ValueError, OSError, ImportError, PersistenceError, TrainingError)
 
 
 def _show_version(wanted: bool) -> bool:

@@ -15,7 +15,7 @@ from bieqno.cli.folders import prepare
 from bieqno.cli.telling import Teller, duration, teller
 from bieqno.experiments import EXPERIMENTS, Cases, provenance, read_result, run_key, write_result
 from bieqno.experiments.results import CONFIG_FILE
-from bieqno.naming import unknown
+from bieqno.nearest import unknown
 from bieqno.report.page import write_page
 from bieqno.report.studies import study_figures, study_tables
 from bieqno.tensorfile import PersistenceError

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from bieqno.naming import unknown
+from bieqno.nearest import unknown
 
 S = TypeVar("S")
 

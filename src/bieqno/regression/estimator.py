@@ -23,7 +23,9 @@ from bieqno.regression.splits import Data
 from bieqno.tensorfile import PersistenceError
 
 # What a fit finds beside the processes; `load` gives it back.
-_FOUND = ("n_features_in_", "feature_names_in_", "single_output_", "fold_seed_", "n_iter_", "held_out_loss_")
+_FOUND = (
+    "n_features_in_", "feature_names_in_", "target_names_", "single_output_", "fold_seed_", "n_iter_", "held_out_loss_",
+)  # fmt: skip
 
 
 class _Saved(eqx.Module):
@@ -80,6 +82,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     Attributes:
         n_features_in_: number of input variables.
+        target_names_: names of the targets, where `y` was a named column or columns of a data frame; None otherwise.
         n_iter_: training steps whose weights are used (largest over the outputs).
         held_out_loss_: negative log-probability of the held-out points per output, in units of the standardised target.
         calibration_: factor of each output's predicted variance found on the held-out points.
@@ -133,6 +136,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def fit(self, X: Table, y: Table) -> "GGPRegressor":
         """Train on the rows of `X` and their targets; rows whose target is NaN are left out with a warning."""
         settings = Settings.checked(self.get_params())
+        self.target_names_ = _names(y)
         X, y, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
         columns = y[:, None] if y.ndim == 1 else y
         random = check_random_state(self.random_state)
@@ -268,6 +272,12 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     def _stack(self, columns: list[np.ndarray]) -> np.ndarray:
         return columns[0] if self.single_output_ else np.stack(columns, axis=-1)
+
+
+def _names(y: Table) -> np.ndarray | None:
+    """The names of a data frame's columns or of a series; None if there are none, or some are not texts."""
+    names = list(getattr(y, "columns", [getattr(y, "name", None)]))
+    return np.array(names) if all(isinstance(name, str) for name in names) else None
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ from bieqno.assimilation.filters.filter import Filter
 from bieqno.assimilation.filters.flooring import Floored
 from bieqno.assimilation.filters.inflation import Inflated, PriorInflated, inflate
 from bieqno.assimilation.filters.iterative import IterativeEnKF
+from bieqno.assimilation.filters.learned_gain import LearnedGain
 from bieqno.assimilation.filters.letkf import LETKF
 from bieqno.assimilation.filters.particle import ParticleFilter
 from bieqno.assimilation.filters.relaxation import Relaxed
@@ -26,6 +27,7 @@ __all__ = [
     "Floored",
     "Inflated",
     "IterativeEnKF",
+    "LearnedGain",
     "ParticleFilter",
     "PriorInflated",
     "Relaxed",

@@ -1,0 +1,1 @@
+"""The set-up that ``bieqno init`` writes: ``setup.toml`` and ``my_model.py``."""

@@ -1,0 +1,151 @@
+"""``bieqno fit`` and ``bieqno predict``: regression on tables of the user's own."""
+
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import pandas as pd
+import typer
+from scipy.stats import norm
+
+from bieqno.cli.tables import complete_rows, numbers, pick, read_table, usable_inputs, write_table
+from bieqno.cli.talk import check_writable, on_terminal, stoppable, warn
+from bieqno.nearest import did_you_mean
+from bieqno.regression import GGPRegressor
+
+Table = Annotated[Path, typer.Argument(help="CSV or Parquet file; the first line of a CSV names the columns.")]
+Target = Annotated[str, typer.Option("--target", help="The column to predict, or several: y,z.")]
+Inputs = Annotated[
+    str | None,
+    typer.Option("--inputs", help="Columns to predict from: a,b. All other columns of numbers if not given."),
+]
+Steps = Annotated[int, typer.Option("--steps", min=1, help="Most training steps.")]
+Members = Annotated[int, typer.Option("--members", min=1, help="Networks in the ensemble.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="What everything random grows from.")]
+
+
+def fit(
+    table: Table,
+    target: Target,
+    out: Annotated[Path, typer.Option("--out", help="File of the fitted model.")] = Path("model.bieqno"),
+    inputs: Inputs = None,
+    steps: Steps = 2000,
+    members: Members = 5,
+    seed: Seed = 0,
+) -> None:
+    """Fit a generalized Gaussian process to a table, and save it with the names of its columns.
+
+    Rows with a missing value are left out and counted; so are columns without numbers.
+
+    Example: bieqno fit table.csv --target y --inputs a,b --out model.bieqno
+    """
+    check_writable(out)
+    frame = read_table(table)
+    X, y = training_columns(frame, target, inputs, table)
+    model = GGPRegressor(max_steps=steps, members=members, random_state=seed, verbose=on_terminal())
+    with stoppable(lambda: "nothing was written"):
+        model.fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
+    model.save(out)
+    typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows, {model.n_iter_} steps")
+    for name, loss in zip(y, model.held_out_loss_, strict=True):
+        if np.isfinite(loss):
+            typer.echo(f"{name}: held-out loss {loss:.3f} (negative log-density in units of its standard deviation)")
+    typer.echo(f"written to {out}")
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="File that `bieqno fit` wrote.")],
+    table: Table,
+    out: Annotated[Path, typer.Option("--out", help="CSV or Parquet file of the predictions.")] = Path(
+        "predictions.csv"
+    ),
+    quantiles: Annotated[str, typer.Option("--quantiles", help="Probabilities between 0 and 1.")] = "0.05,0.5,0.95",
+    samples: Annotated[int, typer.Option("--samples", min=0, help="Joint draws of all rows, one column each.")] = 0,
+    seed: Seed = 0,
+) -> None:
+    """Predict new noisy values: mean, standard deviation, quantiles and joint draws.
+
+    The columns of the table are found by name and kept; those that the model does not know are not used. With several
+    targets the new columns begin with the target's name. A model file holds numbers only, nothing in it is run.
+
+    Example: bieqno predict model.bieqno new.csv --out out.csv --samples 10
+    """
+    check_writable(out)
+    probabilities = _probabilities(quantiles)
+    fitted = GGPRegressor.load(model)
+    frame = read_table(table)
+    X = numbers(frame, _known_inputs(fitted, frame, model, table), table)
+    keep = complete_rows(X, table, what="predicted as empty")
+    points = X[keep] if hasattr(fitted, "feature_names_in_") else X[keep].to_numpy()
+    with stoppable(lambda: "nothing was written"):
+        predicted = _predicted(fitted, points, probabilities, samples, seed)
+    clash = [name for name in predicted.columns if name in frame.columns]
+    if clash:
+        raise ValueError(f"{table} already has a column {clash[0]!r}, which is the name of a prediction; rename it")
+    everywhere = predicted.set_index(np.flatnonzero(keep)).reindex(range(len(frame)))
+    write_table(out, pd.concat([frame.reset_index(drop=True), everywhere], axis=1))
+    typer.echo(
+        f"{keep.sum()} rows predicted, written to {out}: {', '.join(predicted.columns[:8])}" + ", ..." * (samples > 3)
+    )
+
+
+def training_columns(
+    frame: pd.DataFrame, target: str, inputs: str | None, source: Path
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Inputs and targets without the rows in which something is missing."""
+    columns = list(frame.columns)
+    targets = pick(target, columns, source)
+    chosen = pick(inputs, columns, source) if inputs is not None else usable_inputs(frame, targets, source)
+    both = [name for name in chosen if name in targets]
+    if both:
+        raise ValueError(f"{both[0]!r} is to be predicted, so it cannot be among the inputs")
+    values = numbers(frame, [*chosen, *targets], source)
+    values = values[complete_rows(values, source)]
+    for name in chosen:
+        if values[name].nunique() == 1:
+            warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")
+    return values[chosen], values[targets]
+
+
+def _known_inputs(fitted: GGPRegressor, frame: pd.DataFrame, model: Path, table: Path) -> list[str]:
+    """The columns that the model was fitted with, in its order."""
+    names = getattr(fitted, "feature_names_in_", None)
+    if names is None:  # fitted in Python on plain arrays
+        if len(frame.columns) != fitted.n_features_in_:
+            raise ValueError(
+                f"{model} knows no names of columns and takes {fitted.n_features_in_}; {table} has {len(frame.columns)}"
+            )
+        return list(frame.columns)
+    missing = [str(name) for name in names if name not in frame.columns]
+    if missing:
+        unused = [name for name in frame.columns if name not in set(names)]
+        hints = [f"{name!r} ({did_you_mean(name, unused)})" for name in missing]
+        raise ValueError(f"{table} lacks {len(missing)} of the {len(names)} columns of {model}: {', '.join(hints)}")
+    return [str(name) for name in names]
+
+
+def _predicted(
+    fitted: GGPRegressor, X: pd.DataFrame | np.ndarray, probabilities: list[float], samples: int, seed: int
+) -> pd.DataFrame:
+    mean, std = (np.reshape(part, (len(X), -1)) for part in fitted.predict(X, return_std=True))
+    draws = fitted.sample_y(X, samples, seed).reshape(*mean.shape, samples) if samples else None
+    names = getattr(fitted, "target_names_", None)
+    names = [f"y{k + 1}" for k in range(mean.shape[1])] if names is None else names
+    columns: dict[str, np.ndarray] = {}
+    for k, name in enumerate(names):
+        prefix = f"{name}_" if len(names) > 1 else ""
+        columns |= {f"{prefix}mean": mean[:, k], f"{prefix}sd": std[:, k]}
+        columns |= {f"{prefix}q{p:g}": mean[:, k] + norm.ppf(p) * std[:, k] for p in probabilities}
+        if draws is not None:
+            columns |= {f"{prefix}sample_{i + 1}": draws[:, k, i] for i in range(samples)}
+    return pd.DataFrame(columns)
+
+
+def _probabilities(text: str) -> list[float]:
+    try:
+        values = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        values = [np.nan]
+    if not all(0 < value < 1 for value in values):
+        raise typer.BadParameter(f"probabilities lie between 0 and 1, as in 0.05,0.5,0.95; got {text!r}")
+    return values

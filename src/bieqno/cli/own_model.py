@@ -1,0 +1,183 @@
+"""``bieqno simulate``, ``train-filter`` and ``assimilate``: data assimilation with a model of the user's own."""
+
+from pathlib import Path
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import typer
+import xarray as xr
+
+from bieqno.assimilation import (
+    EnNF,
+    Filter,
+    cycle,
+    keep_ensembles,
+    load_filter,
+    save_dataset,
+    save_filter,
+    simulate,
+    spin_up,
+    to_dataset,
+)
+from bieqno.assimilation.own_setup import (
+    OwnSetup,
+    last_ensemble,
+    learn,
+    lessons_of,
+    observations_dataset,
+    read_observations,
+    read_setup,
+)
+from bieqno.cli.talk import check_writable, on_terminal, stoppable, warn
+from bieqno.progress import training_bar
+
+SetupFile = Annotated[
+    Path, typer.Argument(metavar="SETUP", help="TOML file; the Python modules it names are imported, that is, run.")
+]
+FilterFile = Annotated[Path, typer.Option("--filter", help="File that `bieqno train-filter` wrote.")]
+
+
+def simulate_observations(
+    setup: SetupFile,
+    out: Annotated[Path, typer.Option("--out", help="netCDF file of the observations and their truth.")] = Path(
+        "obs.nc"
+    ),
+    windows: Annotated[int, typer.Option("--windows", min=2, help="Length of the series.")] = 200,
+    missing: Annotated[
+        float, typer.Option("--missing", min=0.0, max=0.99, help="Share of the values that are missing.")
+    ] = 0.1,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Another number, another truth.")] = 1,
+) -> None:
+    """Simulate a truth of a set-up's model and its observations, to try out what is to run on real ones.
+
+    Example: bieqno simulate setup.toml --out obs.nc
+    """
+    check_writable(out)
+    own = read_setup(setup)
+    spin_key, twin_key, mask_key = jax.random.split(jax.random.key(seed), 3)
+    disturbed = own.state + own.spread * jax.random.normal(spin_key, own.state.shape)
+    start = spin_up(own.model, disturbed, 100, key=spin_key)[-1]
+    mask = jax.random.uniform(mask_key, (windows, own.observed)) >= missing
+    twin = simulate(own.model, own.observation, windows, state=start, mask=mask, key=twin_key)
+    if not np.isfinite(np.asarray(twin.truth)).all():
+        raise ValueError(f"the model of {setup} left the finite numbers within {100 + windows} windows")
+    save_dataset(observations_dataset(twin, own), out)
+    typer.echo(f"{windows} windows of {own.observed} values, {int((~mask).sum())} missing, written to {out}")
+
+
+def train_filter(
+    setup: SetupFile,
+    out: Annotated[Path, typer.Option("--out", help="File of the trained filter.")] = Path("filter.bieqno"),
+) -> None:
+    """Train the ensemble neural filter of a set-up, and save it.
+
+    The set-up's own Python module is imported: run only set-ups that you trust. The filter's file holds numbers only.
+
+    Example: bieqno train-filter setup.toml --out filter.bieqno
+    """
+    check_writable(out)
+    own = read_setup(setup)
+    with stoppable(lambda: "no filter was written; start again, perhaps with fewer 'steps' in [training]"):
+        filter = trained(own)
+    save_filter(out, filter)
+    typer.echo(f"written to {out}")
+
+
+def assimilate(
+    setup: SetupFile,
+    observations: Annotated[
+        Path, typer.Option("--observations", help="netCDF file: a row a window, NaN where a value is missing.")
+    ],
+    filter: FilterFile,
+    out: Annotated[Path, typer.Option("--out", help="netCDF file of the analysis.")] = Path("analysis.nc"),
+    variable: Annotated[
+        str | None, typer.Option("--variable", help="Name of the observed variable, if not 'observed'.")
+    ] = None,
+    start: Annotated[
+        Path | None, typer.Option("--start", help="An earlier analysis, to go on from its last ensemble.")
+    ] = None,
+    members: Annotated[
+        int | None, typer.Option("--members", min=2, help="Ensemble size, if not that of the set-up.")
+    ] = None,
+) -> None:
+    """Take an ensemble through observations: forecast, analyse, and so on; writes both ensembles of every window.
+
+    The set-up's own Python module is imported: run only set-ups that you trust.
+
+    Example: bieqno assimilate setup.toml --observations obs.nc --filter filter.bieqno --out analysis.nc
+    """
+    check_writable(out)
+    own = read_setup(setup)
+    fitting = fitting_filter(filter, own)
+    series = read_observations(observations, own, variable)
+    start_key, run_key = jax.random.split(jax.random.key(own.tables.seed))
+    count = members or own.tables.ensemble.members
+    ensemble = own.ensemble(count, key=start_key) if start is None else jnp.asarray(last_ensemble(start, own))
+    with stoppable(lambda: "nothing was written"):
+        run = cycle(
+            fitting, own.model, own.observation, ensemble, series.observations,
+            record=keep_ensembles, limit=own.tables.model.limit, key=run_key,
+        )  # fmt: skip
+        diverged = int(run.diverged)
+    about: dict[str, str | int | float] = {
+        "setup": str(setup), "observations": str(observations), "filter": str(filter), "seed": own.tables.seed,
+    }  # fmt: skip
+    data = _with_times(to_dataset(run, window=own.window, attributes=about), series.variable)
+    if series.truth is not None:
+        data = data.assign(truth=(("time", "state"), series.truth, {"long_name": "true state"}))
+    save_dataset(data, out)
+    mask = np.asarray(series.observations.mask)
+    typer.echo(f"{len(mask)} windows, {len(ensemble)} members, {(~mask).sum()} of {mask.size} values missing")
+    if diverged >= 0:
+        warn(f"the filter diverged in window {diverged + 1} of {len(mask)}; from there on the analysis is missing")
+    elif series.truth is not None:
+        errors = np.sqrt(((data["posterior"].mean("member") - data["truth"]) ** 2).mean("state").values)
+        early, late = np.array_split(errors, 2)
+        typer.echo(
+            f"RMSE against the truth in {observations}: {early.mean():.3f}, then {late.mean():.3f} in the second half"
+        )
+    typer.echo(f"written to {out}")
+
+
+def trained(own: OwnSetup) -> EnNF:
+    """The filter of a set-up, trained with a bar."""
+    lesson_key, train_key = jax.random.split(jax.random.fold_in(jax.random.key(own.tables.seed), 1))
+    lessons = lessons_of(own, key=lesson_key)
+    total = lessons.runs + lessons.left_out
+    if lessons.left_out:
+        warn(f"{lessons.left_out} of {total} runs of the teacher diverged or lost the truth and are left out")
+    with training_bar("training", visible=on_terminal()) as on_progress:
+        filter = learn(own, lessons, key=train_key, on_progress=on_progress)
+    typer.echo(
+        f"trained on {lessons.prior.shape[0]} analyses of {lessons.prior.shape[1]} members ({lessons.runs} truths)"
+    )
+    return filter
+
+
+def fitting_filter(path: Path, own: OwnSetup) -> Filter:
+    """A saved filter, if it fits the set-up.
+
+    Raises:
+        ValueError: if it was made for another number of observed values or variables.
+    """
+    filter = load_filter(path)
+    if isinstance(filter, EnNF):
+        variables = None if filter.weights is None else len(filter.weights[0])
+        if filter.observations != own.observed or variables not in {None, len(own.state)}:
+            raise ValueError(
+                f"{path} was trained for {filter.observations} observed values"
+                + (f" of {variables} variables" if variables is not None else "")
+                + f", {own.path} has {own.observed} of {len(own.state)}; train it anew"
+            )
+    if not callable(filter):
+        raise ValueError(f"{path} holds a {type(filter).__name__}, not a filter")
+    return filter
+
+
+def _with_times(data: xr.Dataset, found: xr.DataArray) -> xr.Dataset:
+    """An analysis with what was observed beside it, at the times that the file of the observations gives."""
+    data = data.assign(observed=(("time", "observation"), np.asarray(found.values, float), found.attrs))
+    axis = found.dims[0]
+    return data.assign_coords(time=("time", found[axis].values, found[axis].attrs)) if axis in found.coords else data

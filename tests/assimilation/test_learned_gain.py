@@ -1,0 +1,77 @@
+"""The learned gain: Kalman filters are special cases of it, in any units and with missing values."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bieqno.assimilation import ETKF, EnKF, LearnedGain, Lorenz63, Observation, imitate, make_trials, teach
+
+OBSERVATION = Observation([0, 2], np.array([[1.0, 0.3], [0.3, 0.5]]))
+
+
+class KalmanGain(eqx.Module):
+    """In place of the operator: what the stochastic EnKF answers, from the context's correlations alone."""
+
+    in_size: int = 5
+    out_size: int = 6
+    context_size: int = 5
+
+    def __call__(self, elements, *, context):
+        count = len(elements[0])
+        gain = context[-2:] * count / max(count - 1, 1)
+        return jnp.tile(jnp.concatenate([gain, -gain, gain]), (count, 1))
+
+
+@pytest.fixture
+def kalman():
+    return eqx.tree_at(lambda f: f.operator, LearnedGain(2, key=jax.random.key(0)), KalmanGain())
+
+
+@pytest.mark.parametrize("value", [[1.0, -2.0], [1.0, np.nan], [np.nan, np.nan]])
+@pytest.mark.parametrize("members", [1, 2, 20])
+def test_the_enkf_is_a_special_case(kalman, value, members, x64):
+    prior = 3 * jax.random.normal(jax.random.key(1), (members, 3))
+    observed = OBSERVATION.window(jnp.array(value))
+    key = jax.random.key(2)
+    expected = EnKF(centred=False)(prior, observed, key=key)
+    np.testing.assert_allclose(kalman(prior, observed, key=key), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_units_do_not_matter():
+    """Multiplying a variable and what is observed of it by a thousand multiplies the analysis."""
+    filter = LearnedGain(1, width=8, depth=2, key=jax.random.key(0))
+    prior = jax.random.normal(jax.random.key(1), (6, 2))
+    small = filter(prior, Observation([0], 0.5).window(jnp.ones(1)), key=jax.random.key(2))
+    large = filter(1e3 * prior, Observation([0], 500.0).window(jnp.full(1, 1e3)), key=jax.random.key(2))
+    np.testing.assert_allclose(large, 1e3 * small, rtol=1e-4, atol=1e-2)
+
+
+def test_it_tells_its_teachers_apart():
+    model, observation = Lorenz63(), Observation([0, 2], 1.0)
+    trials = make_trials(model, observation, 30, state=jnp.ones(3), truths=2, members=8, key=jax.random.key(0))
+    shown = [teach(f, model, observation, trials, key=jax.random.key(1)) for f in (EnKF(), ETKF())]
+    lessons = type(shown[0]).together(*shown)
+    student = LearnedGain(2, teachers=2, width=16, key=jax.random.key(2))
+    settings = {"steps": 150, "sizes": (8,), "members": 128, "shift": 0.0, "noise": 0.0}
+    trained = imitate(student, lessons, **settings, key=jax.random.key(3))
+    assert trained.losses[-1] < 0.5 * trained.losses[0]
+
+    @jax.vmap
+    def acted(prior, value, perturbed):
+        observed = observation.window(value)
+        return jnp.stack([trained.module.acting_as(k).update(prior, observed, perturbed) for k in (0, 1)])
+
+    # On the priors of the first teacher the role of that teacher comes nearer to what it did than the other role.
+    given = shown[0]
+    gap = jnp.mean((acted(given.prior, given.value, given.perturbed) - given.posterior[:, None]) ** 2, axis=(0, 2, 3))
+    assert gap[0] < gap[1]
+
+
+def test_wrong_sizes_are_refused():
+    filter = LearnedGain(2, key=jax.random.key(0))
+    with pytest.raises(ValueError, match="takes 2 observed values, got 1"):
+        filter(jnp.ones((4, 3)), Observation([0], 1.0).window(jnp.ones(1)), key=jax.random.key(1))
+    with pytest.raises(ValueError, match="0 teachers"):
+        filter.acting_as(0)

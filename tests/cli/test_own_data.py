@@ -1,0 +1,169 @@
+import json
+import resource
+import signal
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bieqno.regression import GGPRegressor
+
+QUICK = ("--steps", 20, "--members", 1)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """Numbers, a column of text, and three rows with a gap."""
+    random = np.random.default_rng(0)
+    a, b = random.uniform(-1, 1, (2, 30))
+    frame = pd.DataFrame({"a": a, "town": "Ulm", "b": b, "y": a + b, "z": 10 * a})
+    frame.loc[0, "a"] = np.nan
+    frame.loc[1, "y"] = np.nan
+    frame.loc[2, "b"] = np.inf
+    path = tmp_path_factory.mktemp("tables") / "table.csv"
+    frame.to_csv(path, index=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(bieqno, table):
+    path = table.with_name("model.bieqno")
+    done = bieqno("fit", table, "--target", "y", "--inputs", "a,b", "--out", path, *QUICK)
+    assert done.code == 0, done.err
+    assert "fitted y from a, b on 27 rows" in done.out
+    assert "3 of 30 rows" in done.err
+    assert "a: 1, b: 1, y: 1" in done.err
+    return path
+
+
+def test_predictions_find_their_columns_by_name(bieqno, table, model, tmp_path):
+    frame = pd.read_csv(table)
+    frame[["z", "b", "town", "a"]].to_csv(tmp_path / "new.csv", index=False)
+    done = bieqno("predict", model, tmp_path / "new.csv", "--out", tmp_path / "out.csv", "--samples", 3)
+    assert done.code == 0, done.err
+    assert "2 of 30 rows" in done.err
+    found = pd.read_csv(tmp_path / "out.csv")
+    assert list(found.columns[:4]) == ["z", "b", "town", "a"]
+    assert list(found.columns[4:]) == ["mean", "sd", "q0.05", "q0.5", "q0.95", "sample_1", "sample_2", "sample_3"]
+    gaps = found["mean"].isna().to_numpy()
+    assert gaps.nonzero()[0].tolist() == [0, 2]
+    kept = found[~gaps]
+    mean, std = GGPRegressor.load(model).predict(kept[["a", "b"]], return_std=True)
+    np.testing.assert_allclose(kept["mean"], mean, rtol=1e-5)
+    # The quantile of a normal distribution at 0.95 is 1.645 deviations above its mean.
+    np.testing.assert_allclose(kept["q0.95"] - kept["mean"], 1.6448536 * std, rtol=1e-4)
+    assert (kept["sample_1"] != kept["sample_2"]).all()
+
+
+def test_several_targets_keep_their_names(bieqno, table, tmp_path):
+    assert bieqno("fit", table, "--target", "y,z", "--out", tmp_path / "m.bieqno", *QUICK).code == 0
+    assert GGPRegressor.load(tmp_path / "m.bieqno").target_names_.tolist() == ["y", "z"]
+    done = bieqno("predict", tmp_path / "m.bieqno", table, "--out", tmp_path / "out.csv", "--quantiles", "0.5")
+    assert done.code == 0, done.err
+    assert list(pd.read_csv(tmp_path / "out.csv").columns[5:]) == [
+        "y_mean",
+        "y_sd",
+        "y_q0.5",
+        "z_mean",
+        "z_sd",
+        "z_q0.5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "said"),
+    [
+        ("a,y\n1,2\n", ("--target", "yy"), "no column 'yy'; did you mean 'y'?"),
+        ("", ("--target", "y"), "is empty"),
+        ("a,y\n", ("--target", "y"), "no rows"),
+        ("a,a,y\n1,2,3\n", ("--target", "y"), "more than one column called 'a'"),
+        ("a,y\n1,2\n2,x\n", ("--target", "y"), "column 'y' of"),
+        ("a,y\n1,2\n2,x\n", ("--target", "y"), "'x' in row 2"),
+        ("a,y\nUlm,2\n", ("--target", "y"), "no column of numbers left"),
+        ("a,y\n1,2\n", ("--target", "y", "--inputs", "a,y"), "cannot be among the inputs"),
+        ("a,y\n,2\n1,\n", ("--target", "y"), "every row of"),
+        ("a,y\n1,2\n2,3\n", ("--target", "y"), "minimum of 3"),
+        ("a,y\n1,2,3\n1,2,3\n", ("--target", "y"), "do all rows have 2 values?"),
+    ],
+)
+def test_wrong_tables_are_one_clear_line(bieqno, tmp_path, content, arguments, said):
+    (tmp_path / "table.csv").write_text(content)
+    done = bieqno("fit", tmp_path / "table.csv", *arguments, "--out", tmp_path / "model.bieqno")
+    assert done.code == 1
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_what_is_not_there_is_named(bieqno, table, model, tmp_path):
+    missing = bieqno("fit", tmp_path / "nowhere.csv", "--target", "y", "--out", tmp_path / "m.bieqno")
+    assert (missing.code, "nowhere.csv" in missing.err) == (1, True)
+    pd.DataFrame({"A": [1.0], "c": [2.0]}).to_csv(tmp_path / "new.csv", index=False)
+    lacking = bieqno("predict", model, tmp_path / "new.csv", "--out", tmp_path / "out.csv")
+    assert lacking.code == 1
+    assert "lacks 2 of the 2 columns" in lacking.err
+    assert "'a' (did you mean 'A'?)" in lacking.err
+    foreign = bieqno("predict", table, table, "--out", tmp_path / "out.csv")
+    assert (foreign.code, "not a bieqno file" in foreign.err) == (1, True)
+    folder = bieqno("fit", table, "--target", "y", "--out", tmp_path / "no" / "m.bieqno")
+    assert (folder.code, "there is no folder" in folder.err) == (1, True)
+    assert bieqno("predict", model, table, "--quantiles", "2").code == 2
+    assert bieqno("fit", table).code == 2
+
+
+def test_a_full_disk_leaves_what_was_there(bieqno, table, model, tmp_path):
+    out = tmp_path / "out.csv"
+    out.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, hard))
+    try:
+        done = bieqno("predict", model, table, "--out", out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert done.code == 1
+    assert f"cannot write {out}" in done.err
+    assert out.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_stopped_by_the_user(bieqno, table, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(GGPRegressor, "fit", interrupted)
+    done = bieqno("fit", table, "--target", "y", "--out", tmp_path / "m.bieqno")
+    assert done.code == 130
+    assert "nothing was written" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_parquet(bieqno, table, model, tmp_path, monkeypatch):
+    with monkeypatch.context() as without:
+        without.setitem(sys.modules, "pyarrow", None)
+        done = bieqno("fit", tmp_path / "table.parquet", "--target", "y", "--out", tmp_path / "m.bieqno")
+        assert (done.code, "bieqno[parquet]" in done.err) == (1, True)
+    pytest.importorskip("pyarrow")
+    pd.read_csv(table).to_parquet(tmp_path / "table.parquet")
+    done = bieqno("predict", model, tmp_path / "table.parquet", "--out", tmp_path / "out.parquet")
+    assert done.code == 0, done.err
+    assert pd.read_parquet(tmp_path / "out.parquet")["mean"].notna().sum() == 28
+
+
+def test_evaluate_writes_a_page_of_its_own(bieqno, table, tmp_path):
+    out = tmp_path / "page.html"
+    done = bieqno("evaluate", table, "--target", "y", "--inputs", "a,b", "--out", out, *QUICK)
+    assert done.code == 0, done.err
+    numbers = json.loads(out.with_suffix(".json").read_text())
+    assert numbers["rows_learned_from"] + numbers["rows_held_out"] == 27
+    assert set(numbers["scores"]) == {"ggp", "gp-se", "gp-matern12", "gp-matern32", "gp-matern52", "gp-two-se"}
+    # A sum of two inputs is no riddle for a Gaussian process: its error is far below the spread of y, which is 0.8.
+    assert numbers["scores"]["gp-se"]["rmse"] < 0.1
+    page = out.read_text()
+    assert page.count("<svg") == 2
+    assert not any(word in page for word in ("<script", "<img", "<link", "src=", 'href="http', "url(http"))
+    assert "do not differ" in page or "differ:" in page
+    several = bieqno("evaluate", table, "--target", "y,z", "--inputs", "a,b", "--out", out)
+    assert (several.code, "one target" in several.err) == (1, True)
