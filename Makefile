@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench validate regression filters clean
+.PHONY: help install demo reproduce test lint format bench validate regression filters clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -24,8 +24,11 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 
 install: $(VENV)/.installed  ## set up .venv with everything needed to work on bieqno
 
-demo: $(VENV)/.installed  ## run the main job and say where its result is
-	@$(BIN)/python docs/examples/prior_to_posterior.py
+demo: $(VENV)/.installed  ## run a choice of the paper's cases and make the page of results (under ten minutes)
+	@$(BIN)/bieqno run demo --preset quick
+
+reproduce: $(VENV)/.installed  ## run everything with the paper's settings into runs/ (hours; goes on where it was stopped)
+	@$(BIN)/bieqno run all --preset paper --resume
 
 test: $(VENV)/.installed  ## run all tests
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal
@@ -51,12 +54,10 @@ validate: $(VENV)/.installed  ## compare tuned filters with the published scores
 	@$(BIN)/python benchmarks/validate.py
 
 regression: $(VENV)/.installed  ## run the paper's two regression studies (preset quick) into runs/
-	@$(BIN)/python -m bieqno.experiments step-1d --preset quick --out runs
-	@$(BIN)/python -m bieqno.experiments trig-2d --preset quick --out runs
+	@$(BIN)/bieqno run step-1d trig-2d --preset quick
 
 filters: $(VENV)/.installed  ## run the paper's two filtering studies (preset quick) into runs/
-	@$(BIN)/python -m bieqno.experiments lorenz63 --preset quick --out runs
-	@$(BIN)/python -m bieqno.experiments lorenz96 --preset quick --out runs
+	@$(BIN)/bieqno run lorenz63 lorenz96 --preset quick
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,7 +3,7 @@
 A network maps the inputs to features, a Gaussian process with the squared-exponential kernel stands on those features,
 and the marginal likelihood trains both (Wilson et al. 2016). It overfits when it trains for long, so the number of steps
 is chosen on a held-out fifth of the data before the process is trained on all of them. Data sets and scores are those of
-``python -m bieqno.experiments step-1d`` and ``trig-2d`` with the same seed: the rows can be laid side by side.
+``bieqno run step-1d trig-2d`` with the same seed: the rows can be laid side by side.
 """
 
 import argparse

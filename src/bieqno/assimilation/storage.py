@@ -30,12 +30,27 @@ def save_filter(path: str | os.PathLike[str], filter: Filter) -> None:
         >>> bool(eqx.tree_equal(filter, again))
         True
     """
-    if not isinstance(filter, eqx.Module):
-        raise PersistenceError(f"only filters that are modules can be saved, got {filter!r}")
-    persistence.save(path, filter, known=_KNOWN)
+    persistence.save(path, _checked(filter), known=_KNOWN)
 
 
 def load_filter(path: str | os.PathLike[str]) -> Filter:
     """Load what `save_filter` wrote; no code from the file is run."""
     loaded: Filter = persistence.load(path, known=_KNOWN)
     return loaded
+
+
+def filter_to_bytes(filter: Filter) -> bytes:
+    """The content of the file that `save_filter` would write."""
+    return persistence.to_bytes(_checked(filter), known=_KNOWN)
+
+
+def filter_from_bytes(content: bytes) -> Filter:
+    """What `load_filter` would return for a file of this content."""
+    loaded: Filter = persistence.from_bytes(content, known=_KNOWN)
+    return loaded
+
+
+def _checked(filter: Filter) -> eqx.Module:
+    if not isinstance(filter, eqx.Module):
+        raise PersistenceError(f"only filters that are modules can be saved, got {filter!r}")
+    return filter

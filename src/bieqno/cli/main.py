@@ -11,8 +11,11 @@ from bieqno.cli.compare import compare
 from bieqno.cli.evaluate import evaluate_table
 from bieqno.cli.info import info
 from bieqno.cli.init import init
+from bieqno.cli.listing import list_experiments
 from bieqno.cli.own_data import fit, predict
 from bieqno.cli.own_model import assimilate, simulate_observations, train_filter
+from bieqno.cli.report import report
+from bieqno.cli.run import run
 from bieqno.tensorfile import PersistenceError
 from bieqno.training import TrainingError
 
@@ -24,6 +27,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(info)
+app.command("list")(list_experiments)
+app.command()(run)
+app.command()(report)
 app.command()(fit)
 app.command()(predict)
 app.command("evaluate")(evaluate_table)

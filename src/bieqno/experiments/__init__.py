@@ -1,19 +1,29 @@
 """The experiments of the paper and beyond: each a file with settings, presets and ``run() -> Result``."""
 
-from bieqno.experiments import ennf_options, lorenz63, lorenz96, step_1d, super_filter, trig_2d
+from bieqno.experiments import demo, ennf_options, lorenz63, lorenz96, step_1d, super_filter, trig_2d
+from bieqno.experiments.cases import Cases
+from bieqno.experiments.description import Description
+from bieqno.experiments.provenance import provenance, run_key
 from bieqno.experiments.results import Progress, Result, Row, read_result, write_result
 
-EXPERIMENTS = {module.NAME: module for module in (step_1d, trig_2d, lorenz63, lorenz96, super_filter, ennf_options)}
+EXPERIMENTS = {
+    module.NAME: module for module in (demo, step_1d, trig_2d, lorenz63, lorenz96, super_filter, ennf_options)
+}
 
 __all__ = [
     "EXPERIMENTS",
+    "Cases",
+    "Description",
     "Progress",
     "Result",
     "Row",
+    "demo",
     "ennf_options",
     "lorenz63",
     "lorenz96",
+    "provenance",
     "read_result",
+    "run_key",
     "step_1d",
     "super_filter",
     "trig_2d",

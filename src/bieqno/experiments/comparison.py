@@ -5,14 +5,16 @@ comparison is paired.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
+from bieqno.experiments.cases import Cases
 from bieqno.experiments.results import Progress, Result, Row, summarise
 from bieqno.regression import metrics
 
@@ -68,6 +70,9 @@ def compare(
     problems: Mapping[str, Callable[[np.random.Generator], Problem]],
     methods: Mapping[str, Mapping[str, Method]],
     repetitions: int,
+    *,
+    only: Collection[str] = (),
+    cases: Cases | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Run every method of every case on `repetitions` data sets.
@@ -80,9 +85,13 @@ def compare(
         methods: for each case, its methods by name. Of those that state a marginal likelihood, the best in each
             repetition is reported once more as `BEST_GP`, unless its name ends in ``-paper`` or ``-learned-noise``.
         repetitions: number of data sets.
+        only: the methods to run, all if empty.
+        cases: where finished fits are kept.
         on_progress: called before each fit.
     """
     started = time.perf_counter()
+    kept = Cases() if cases is None else cases
+    methods = {case: {name: m for name, m in own.items() if not only or name in only} for case, own in methods.items()}
     total = repetitions * sum(len(methods[case]) for case in problems)
     done = 0
     rows: list[Row] = []
@@ -101,16 +110,33 @@ def compare(
                 if on_progress is not None:
                     part = f"{case}, data set {repetition + 1} of {repetitions}, {name}"
                     on_progress(Progress(part, done, total, time.perf_counter() - started))
-                begun = time.perf_counter()
-                prediction = method(problem, int(fit_seed.generate_state(1)[0] >> 1))
-                predictions[-1][name] = prediction
-                scored[-1][name] = _scores(problem, prediction) | {"seconds": time.perf_counter() - begun}
+                own_seed = int(fit_seed.generate_state(1)[0] >> 1)
+                found = kept.take(f"{case}/{repetition}/{name}", partial(_fit, method, problem, own_seed))
+                predictions[-1][name] = prediction = _prediction(found)
+                scored[-1][name] = _scores(problem, prediction) | {"seconds": float(found["seconds"])}
                 done += 1
             _choose(predictions[-1], scored[-1])
         for name in scored[0]:
             rows += summarise(case, name, (repetition[name] for repetition in scored))
         arrays[case] = _dataset(drawn, predictions, scored)
     return Result(experiment, preset, seed, tuple(rows), arrays)
+
+
+def _fit(method: Method, problem: Problem, seed: int) -> dict[str, np.ndarray]:
+    """A prediction and how long it took, as arrays that can be kept."""
+    begun = time.perf_counter()
+    found = method(problem, seed)
+    arrays = {"mean": found.mean, "std": found.std, "covariance": found.covariance}
+    if found.log_marginal_likelihood is not None:
+        arrays["log_marginal_likelihood"] = np.array(found.log_marginal_likelihood)
+    return arrays | {"seconds": np.array(time.perf_counter() - begun)}
+
+
+def _prediction(arrays: Mapping[str, np.ndarray]) -> Prediction:
+    evidence = arrays.get("log_marginal_likelihood")
+    return Prediction(
+        arrays["mean"], arrays["std"], arrays["covariance"], None if evidence is None else float(evidence)
+    )
 
 
 def _scores(problem: Problem, prediction: Prediction) -> dict[str, float]:

@@ -4,15 +4,18 @@ The defaults of `EnNF` and `imitate` were chosen by it. Every variant differs fr
 lessons for the same number of steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
 import jax
+import numpy as np
 
 from bieqno.assimilation import EnKF, Filter, teach
 from bieqno.assimilation.setups import paper_lorenz63
 from bieqno.experiments import lorenz63
-from bieqno.experiments.filter_experiment import Settings, train
+from bieqno.experiments.cases import Cases
+from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.filter_experiment import Settings, as_array, as_filter, train
 from bieqno.experiments.filter_study import Method, compare_filters, trial_makers
 from bieqno.experiments.results import Progress, Result
 
@@ -63,20 +66,23 @@ def variants() -> list[Variant]:
 
 
 def run(
-    settings: Settings | str = "quick", *, seed: int = 0, on_progress: Callable[[Progress], None] | None = None
+    settings: Settings | str = "quick",
+    *,
+    seed: int = 0,
+    only: Collection[str] = (),
+    cases: Cases | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Run the experiment.
 
     Args:
         settings: what to run, or the name of a preset: smoke, quick or paper.
         seed: what everything random grows from.
+        only: the methods to run, all if empty.
+        cases: where finished runs are kept.
         on_progress: called before each part.
     """
-    if isinstance(settings, str):
-        if settings not in PRESETS:
-            raise ValueError(f"expected a preset of {', '.join(PRESETS)}, got {settings!r}")
-        settings = PRESETS[settings]
-    s, setup = settings, paper_lorenz63()
+    s, setup, kept = settings_of(settings, PRESETS), paper_lorenz63(), Cases() if cases is None else cases
     record_key, truth_key, train_key, run_key = jax.random.split(jax.random.key(seed), 4)
     trials = setup.trials(
         s.training_windows, runs=s.teacher_runs, members=s.teacher_members, one_record=True, key=record_key
@@ -85,12 +91,11 @@ def run(
     lessons = teach(teacher, setup.model, setup.observation, trials, limit=setup.limit, key=run_key)
 
     def method(variant: Variant) -> Method:
-        trained: list[Filter] = []
+        def learn() -> dict[str, np.ndarray]:
+            return {"filter": as_array(train(variant.change(s), lessons, setup.model, key=train_key))}
 
         def build(size: int) -> Filter:
-            if not trained:
-                trained.append(train(variant.change(s), lessons, setup.model, key=train_key))
-            return trained[0]
+            return as_filter(kept.take(f"training of {variant.name}", learn)["filter"])
 
         return Method(variant.name, build, s.sizes)
 
@@ -99,5 +104,16 @@ def run(
         record_key=record_key, truth_key=truth_key,
     )  # fmt: skip
     methods = [Method("EnKF", lambda size: teacher, s.sizes), *map(method, variants())]
-    rows, _ = compare_filters(setup, methods, makers, key=run_key, on_progress=on_progress)
-    return Result(NAME, s.preset, seed, tuple(rows), {})
+    wanted = [method for method in methods if not only or method.name in only]
+    rows, _ = compare_filters(setup, wanted, makers, key=run_key, cases=kept, on_progress=on_progress)
+    return Result(NAME, s.preset, seed, tuple(rows))
+
+
+DESCRIPTION = Description(
+    title="What each choice in the neural filter is worth",
+    question="The filter and its training hold choices that the paper leaves open: increments or values, which ensembles and "
+    "which priors are shown, one network or one for each variable. What does the error become when one of them is changed?",
+    claim="None; the paper does not vary them.",
+    minutes={"smoke": 1.0, "quick": 20.0, "paper": 200.0},
+    methods=("EnKF", *(variant.name for variant in variants())),
+)

@@ -1,19 +1,25 @@
 """One experiment of section 3.2: a teacher's runs, a filter trained on them, and all methods compared."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jaxtyping import UInt8
 
 from bieqno.assimilation import EnKF, EnNF, Filter, Lessons, imitate, make_trials, teach, tune
 from bieqno.assimilation.models.forecast import Model
 from bieqno.assimilation.setups import Setup
+from bieqno.assimilation.storage import filter_from_bytes, filter_to_bytes
+from bieqno.experiments.cases import Cases
 from bieqno.experiments.filter_study import Method, compare_filters, no_assimilation, trial_makers
 from bieqno.experiments.results import Progress, Result, Row
 from bieqno.training import Progress as TrainingProgress
+
+TRAINING_SHARE = 0.5  # of the time that a study takes, for the progress to tell; about half was measured
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,8 @@ def run_experiment(
     limit: Filter | None,
     *,
     seed: int,
+    only: Collection[str] = (),
+    cases: Cases | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Teach, train, tune and compare.
@@ -107,27 +115,33 @@ def run_experiment(
         opponents: filters to be tuned.
         limit: a filter of `settings.particles` members that shows what is possible.
         seed: what everything random grows from.
+        only: the methods to run, all if empty.
+        cases: where the training and finished runs are kept.
         on_progress: called before each part.
     """
-    s = settings
+    s, kept = settings, Cases() if cases is None else cases
     record_key, truth_key, tune_key, train_key, run_key = jax.random.split(jax.random.key(seed), 5)
     started = time.perf_counter()
-
-    def tell(part: str) -> None:
-        if on_progress is not None:
-            on_progress(Progress(part, 0, 1, time.perf_counter() - started))
-
-    tell("teacher")
-    trials = setup.trials(
-        s.training_windows, runs=s.teacher_runs, members=s.teacher_members, one_record=True, key=record_key
-    )
     teacher = EnKF(centred=False)
-    lessons = teach(teacher, setup.model, setup.observation, trials, limit=setup.limit, key=run_key)
-    begun = time.perf_counter()
-    ennf = train(
-        s, lessons, setup.model, key=train_key, on_progress=lambda part, p: tell(f"{part}, step {p.step} of {p.steps}")
-    )
-    seconds = time.perf_counter() - begun
+
+    def tell(part: str, done: float = 0.0, training: TrainingProgress | None = None) -> None:
+        if on_progress is not None:
+            step = (0, 0, None) if training is None else (training.step, training.steps, training.loss)
+            on_progress(Progress(part, done, 1.0, time.perf_counter() - started, *step))
+
+    def learn() -> dict[str, np.ndarray]:
+        tell("teacher")
+        trials = setup.trials(
+            s.training_windows, runs=s.teacher_runs, members=s.teacher_members, one_record=True, key=record_key
+        )
+        lessons = teach(teacher, setup.model, setup.observation, trials, limit=setup.limit, key=run_key)
+        begun = time.perf_counter()
+        ennf = train(
+            s, lessons, setup.model, key=train_key,
+            on_progress=lambda part, p: tell(part, TRAINING_SHARE * p.step / p.steps, p),
+        )  # fmt: skip
+        facts = {"seconds": time.perf_counter() - begun, "pairs": lessons.pairs, "runs_left_out": lessons.left_out}
+        return {"filter": as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
 
     def tuned(opponent: Tuned) -> Callable[[int], Filter]:
         def build(size: int) -> Filter:
@@ -144,10 +158,11 @@ def run_experiment(
 
         return build
 
+    learned = kept.take("training", learn) if not only or "EnNF" in only else {}
     methods = [
         Method("baseline", lambda size: no_assimilation, (1,)),
         Method("EnKF", lambda size: teacher, s.sizes),
-        Method("EnNF", lambda size: ennf, s.sizes),
+        Method("EnNF", lambda size: as_filter(learned["filter"]), s.sizes),
         *(Method(opponent.name, tuned(opponent), s.tuned_sizes) for opponent in opponents),
     ]
     if limit is not None and s.particles:
@@ -156,10 +171,22 @@ def run_experiment(
         setup, windows=s.windows, runs=s.runs, first_run=s.teacher_runs, truths=s.truths,
         record_key=record_key, truth_key=truth_key,
     )  # fmt: skip
-    rows, arrays = compare_filters(setup, methods, makers, key=run_key, on_progress=on_progress)
+    rows, arrays = compare_filters(
+        setup, [method for method in methods if not only or method.name in only], makers, key=run_key, cases=kept,
+        on_progress=lambda p: tell(p.part, TRAINING_SHARE + (1 - TRAINING_SHARE) * p.done / p.total),
+    )  # fmt: skip
     rows += [
-        Row.of("training", "EnNF", "seconds", [seconds]),
-        Row.of("training", "teacher", "pairs", [float(lessons.pairs)]),
-        Row.of("training", "teacher", "runs_left_out", [float(lessons.left_out)]),
-    ]
+        Row.of("training", "EnNF" if name == "seconds" else "teacher", name, [float(learned[name])])
+        for name in ("seconds", "pairs", "runs_left_out") if name in learned
+    ]  # fmt: skip
     return Result(name, s.preset, seed, tuple(rows), arrays)
+
+
+def as_array(filter: Filter) -> UInt8[np.ndarray, "bytes"]:
+    """A filter as a case can keep it."""
+    return np.frombuffer(filter_to_bytes(filter), np.uint8)
+
+
+def as_filter(content: UInt8[np.ndarray, "bytes"]) -> Any:
+    """The filter that `as_array` was given."""
+    return filter_from_bytes(content.tobytes())

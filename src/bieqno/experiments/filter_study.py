@@ -7,7 +7,8 @@ filter was trained or tuned on.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import TypeAlias
 
 import equinox as eqx
@@ -21,6 +22,7 @@ from bieqno.assimilation import Filter, Observation, Observed, Trials, cycle, ma
 from bieqno.assimilation.models import Lorenz63, Lorenz96
 from bieqno.assimilation.models.integration import count_steps, rk4
 from bieqno.assimilation.setups import Setup
+from bieqno.experiments.cases import Cases
 from bieqno.experiments.results import Progress, Row
 from bieqno.scores import relative_rmse
 
@@ -114,6 +116,8 @@ class Outcome:
     diverged: Int[np.ndarray, "r"]
 
 
+_KEPT = tuple(field.name for field in fields(Outcome))
+
 TrialMaker: TypeAlias = Callable[[int], Trials]
 
 
@@ -171,14 +175,24 @@ def compare_filters(
     makers: Mapping[str, TrialMaker],
     *,
     key: PRNGKeyArray,
+    cases: Cases | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> tuple[list[Row], dict[str, xr.Dataset]]:
     """Run every method with every ensemble size under every protocol.
+
+    Args:
+        setup: the twin experiment.
+        methods: what is compared.
+        makers: for each protocol what makes its trials for an ensemble size.
+        key: for what is random in the filters.
+        cases: where the runs of a method with a size are kept.
+        on_progress: called before each of them.
 
     Returns:
         Rows of relative errors, and for each protocol the series that figures are drawn from.
     """
     started = time.perf_counter()
+    kept = Cases() if cases is None else cases
     total = sum(len(method.sizes) for method in methods)
     rows: list[Row] = []
     outcomes: dict[str, dict[tuple[str, int], Outcome]] = {protocol: {} for protocol in makers}
@@ -187,9 +201,9 @@ def compare_filters(
         for size in method.sizes:
             if on_progress is not None:
                 on_progress(Progress(f"{method.name}, N = {size}", done, total, time.perf_counter() - started))
-            filter = method.build(size)
-            for protocol, maker in makers.items():
-                outcome = run_method(setup, filter, maker(size), key=key)
+            found = kept.take(f"{method.name}, N={size}", partial(_run_protocols, setup, method, size, makers, key))
+            for protocol in makers:
+                outcome = Outcome(*(found[f"{protocol}.{name}"] for name in _KEPT))
                 outcomes[protocol][method.name, size] = outcome
                 sound = outcome.errors[outcome.diverged < 0]
                 rows.append(
@@ -200,6 +214,15 @@ def compare_filters(
                 )  # fmt: skip
             done += 1
     return rows, {protocol: _dataset(setup, makers[protocol](2), found) for protocol, found in outcomes.items()}
+
+
+def _run_protocols(
+    setup: Setup, method: Method, size: int, makers: Mapping[str, TrialMaker], key: PRNGKeyArray
+) -> dict[str, np.ndarray]:
+    """The outcomes of a method with a size under every protocol, as arrays that can be kept."""
+    filter = method.build(size)
+    outcomes = {protocol: run_method(setup, filter, maker(size), key=key) for protocol, maker in makers.items()}
+    return {f"{protocol}.{name}": getattr(found, name) for protocol, found in outcomes.items() for name in _KEPT}
 
 
 def _dataset(setup: Setup, trials: Trials, outcomes: Mapping[tuple[str, int], Outcome]) -> xr.Dataset:

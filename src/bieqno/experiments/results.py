@@ -2,12 +2,14 @@
 
 A folder for each experiment::
 
+    config.json     settings, seed, versions, commit, platform, wall time
     metrics.json    {"experiment", "preset", "seed", "rows": [{"case", "method", "metric", "value", "stderr", "n"}]}
                     (rows of filters also have "ensemble_size", "protocol" and "diverged")
-    NAME.nc         arrays behind the figures, netCDF-4
-    NAME.png, .svg  figures
+    arrays.nc       arrays behind the figures, netCDF-4 with a group for each data set
+    figures/        each as .png and .svg
 
-Rows are long and flat, one number each, so that any tool can filter and pivot them.
+Rows are long and flat, one number each, so that any tool can filter and pivot them. What one experiment takes over from
+another has that one's name before its cases and data sets, as in ``lorenz63/N=2``: see `Result.parts`.
 """
 
 import dataclasses
@@ -17,27 +19,40 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import xarray as xr
+from matplotlib import rc_context
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-METRICS_FILE = "metrics.json"
+METRICS_FILE, CONFIG_FILE, ARRAYS_FILE, FIGURES_FOLDER = "metrics.json", "config.json", "arrays.nc", "figures"
 _OF_FILTERS = ("ensemble_size", "protocol", "diverged")
 
 
 class Progress(NamedTuple):
-    """Where a run stands, as told to `on_progress` before each of its parts."""
+    """Where a run stands, as told to `on_progress` before each of its parts and while it trains.
+
+    Attributes:
+        part: what comes now.
+        done: how many units of work are done.
+        total: out of how many.
+        seconds: since the beginning.
+        step: of a training that goes on, and `steps` out of how many; 0 outside of one.
+        loss: of that step.
+    """
 
     part: str
-    done: int
-    total: int
+    done: float
+    total: float
     seconds: float
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,7 +98,8 @@ class Result:
         preset: the name of its settings.
         seed: the seed that everything random in it grew from.
         rows: its numbers.
-        arrays: what its figures are drawn from, by file name without the ending.
+        arrays: what its figures are drawn from, by name.
+        config: what else is known about the run, the content of ``config.json``.
     """
 
     experiment: str
@@ -91,6 +107,22 @@ class Result:
     seed: int
     rows: tuple[Row, ...]
     arrays: Mapping[str, xr.Dataset] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def parts(self) -> dict[str, "Result"]:
+        """What was taken over from other experiments, by their names; a result of its own is its only part."""
+        names = dict.fromkeys(
+            name.split("/")[0] for name in (*self.arrays, *(row.case for row in self.rows)) if "/" in name
+        )
+        if not names:
+            return {self.experiment: self}
+        parts = {}
+        for name in names:
+            own = f"{name}/"
+            rows = [replace(row, case=row.case.removeprefix(own)) for row in self.rows if row.case.startswith(own)]
+            arrays = {key.removeprefix(own): found for key, found in self.arrays.items() if key.startswith(own)}
+            parts[name] = Result(name, self.preset, self.seed, tuple(rows), arrays, self.config)
+        return parts
 
     def value(self, case: str, method: str, metric: str) -> float:
         """One number of the result; KeyError if it is not there."""
@@ -137,12 +169,15 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
     try:
         for name, dataset in result.arrays.items():
             compressed = {key: {"zlib": True} for key in dataset.data_vars if dataset[key].dtype.kind == "f"}
-            dataset.to_netcdf(fresh / f"{name}.nc", engine="h5netcdf", encoding=compressed)
+            dataset.to_netcdf(fresh / ARRAYS_FILE, mode="a", group=name, engine="h5netcdf", encoding=compressed)
+        (fresh / FIGURES_FOLDER).mkdir()
         for name, figure in (figures or {}).items():
-            figure.savefig(fresh / f"{name}.png", dpi=150)
-            # Without a date the same figure is the same file.
-            figure.savefig(fresh / f"{name}.svg", metadata={"Date": None})
-        (fresh / METRICS_FILE).write_text(json.dumps(result.metrics(), indent=1, allow_nan=False) + "\n")
+            figure.savefig(fresh / FIGURES_FOLDER / f"{name}.png", dpi=150)
+            # Without a date the same figure is the same file; text stays text, to be found and read aloud.
+            with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+                figure.savefig(fresh / FIGURES_FOLDER / f"{name}.svg", metadata={"Date": None})
+        for name, content in ((CONFIG_FILE, result.config), (METRICS_FILE, result.metrics())):
+            (fresh / name).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
         _swap(fresh, folder, folder.with_name(f".{folder.name}.{token}.old"))
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -158,8 +193,12 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
     folder = Path(folder)
     stored = json.loads((folder / METRICS_FILE).read_text())
     rows = tuple(Row(**{**row, "value": math.nan if row["value"] is None else row["value"]}) for row in stored["rows"])
-    arrays = {path.stem: _read_arrays(path) for path in sorted(folder.glob("*.nc"))}
-    return Result(stored["experiment"], stored["preset"], stored["seed"], rows, arrays)
+    config = json.loads((folder / CONFIG_FILE).read_text())
+    found, cases = _read_arrays(folder / ARRAYS_FILE), list(dict.fromkeys(row.case for row in rows))
+    # netCDF keeps groups by the alphabet; the experiment's own order is that of its rows.
+    names = sorted(found, key=lambda name: cases.index(name) if name in cases else len(cases))
+    arrays = {name: found[name] for name in names}
+    return Result(stored["experiment"], stored["preset"], stored["seed"], rows, arrays, config)
 
 
 def summarise(case: str, method: str, repetitions: Iterable[Mapping[str, float]]) -> list[Row]:
@@ -171,9 +210,16 @@ def summarise(case: str, method: str, repetitions: Iterable[Mapping[str, float]]
     return [Row.of(case, method, metric, values) for metric, values in collected.items()]
 
 
-def _read_arrays(path: Path) -> xr.Dataset:
-    with xr.open_dataset(path, engine="h5netcdf") as dataset:
-        return dataset.load()
+def _read_arrays(path: Path) -> dict[str, xr.Dataset]:
+    if not path.exists():  # not every experiment has any
+        return {}
+    groups = xr.open_groups(path, engine="h5netcdf")
+    try:
+        # A group that only holds others is empty.
+        return {name.removeprefix("/"): found.load() for name, found in groups.items() if found.variables}
+    finally:
+        for found in groups.values():
+            found.close()
 
 
 def _swap(fresh: Path, folder: Path, old: Path) -> None:

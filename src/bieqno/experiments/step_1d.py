@@ -1,6 +1,6 @@
 """Experiment ``step-1d``: regression on a discontinuous function of one variable (section 3.1.1 of the paper)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -8,12 +8,23 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from bieqno.experiments.cases import Cases
 from bieqno.experiments.comparison import Method, Problem, compare
-from bieqno.experiments.regression_methods import regression_methods
+from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.regression_methods import METHODS, regression_methods
 from bieqno.experiments.results import Progress, Result
 from bieqno.regression.metrics import near
 
 NAME = "step-1d"
+DESCRIPTION = Description(
+    title="A function with two jumps",
+    question="A function that is 0, then 1, then 0 again is observed at 30 or 100 places with small noise. "
+    "How well is it predicted in between, and does the predicted uncertainty deserve trust near the jumps?",
+    claim="The generalized Gaussian process (gGP) captures the jumps, most of all with few observations, where a Gaussian "
+    "process with a squared exponential kernel smooths them (section 3.1.1).",
+    minutes={"smoke": 0.3, "quick": 12.0, "paper": 25.0},
+    methods=METHODS,
+)
 JUMPS = (0.3, 0.7)
 NOISE = 0.01
 
@@ -82,6 +93,8 @@ def run(
     settings: Settings | str = "quick",
     *,
     seed: int = 0,
+    only: Collection[str] = (),
+    cases: Cases | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     methods: Callable[..., Mapping[str, Method]] = regression_methods,
 ) -> Result:
@@ -90,18 +103,18 @@ def run(
     Args:
         settings: what to run, or the name of a preset: smoke, quick or paper.
         seed: what everything random grows from.
+        only: the methods to run, all if empty.
+        cases: where finished fits are kept.
         on_progress: called before each fit.
         methods: makes the methods of a case; see `regression_methods` for what it is given.
     """
-    if isinstance(settings, str):
-        if settings not in PRESETS:
-            raise ValueError(f"expected a preset of {', '.join(PRESETS)}, got {settings!r}")
-        settings = PRESETS[settings]
-    s = settings
+    s = settings_of(settings, PRESETS)
     problems: dict[str, Callable[[np.random.Generator], Problem]] = {}
     chosen: dict[str, Mapping[str, Method]] = {}
     for layout in s.layouts:
         for count, targets in s.targets.items():
             problems[f"{layout}-{count}"] = partial(draw, layout=layout, count=count, points=s.points)
             chosen[f"{layout}-{count}"] = methods(targets=targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
-    return compare(NAME, s.preset, seed, problems, chosen, s.repetitions, on_progress)
+    return compare(
+        NAME, s.preset, seed, problems, chosen, s.repetitions, only=only, cases=cases, on_progress=on_progress
+    )

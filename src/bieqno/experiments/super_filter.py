@@ -7,7 +7,7 @@ each teacher, against the distances between the teachers. The student gives a ga
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -36,10 +36,21 @@ from bieqno.assimilation import (
     teach,
 )
 from bieqno.assimilation.setups import Setup, paper_lorenz63
+from bieqno.experiments.cases import Cases
+from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.filter_experiment import as_array, as_filter
 from bieqno.experiments.filter_study import run_method
 from bieqno.experiments.results import Progress, Result, Row
+from bieqno.training import Progress as TrainingProgress
 
 NAME = "super-filter"
+DESCRIPTION = Description(
+    title="One filter in four roles",
+    question="One neural filter learns from four classical filters at once and is told by a code which of them to follow. On "
+    "truths it has not seen, is it closer to the filter it was told to follow than these filters are to each other?",
+    claim="The EnNF has the potential to be a super filter that represents a series of ensemble filters (abstract, section 2.3).",
+    minutes={"smoke": 0.5, "quick": 8.0, "paper": 45.0},
+)
 INFLATION = 1.2
 
 
@@ -102,53 +113,63 @@ def regular_setup() -> Setup:
 
 
 def run(
-    settings: Settings | str = "quick", *, seed: int = 0, on_progress: Callable[[Progress], None] | None = None
+    settings: Settings | str = "quick",
+    *,
+    seed: int = 0,
+    only: Collection[str] = (),
+    cases: Cases | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> Result:
     """Run the experiment.
 
     Args:
         settings: what to run, or the name of a preset: smoke, quick or paper.
         seed: what everything random grows from.
+        only: must be empty, for the roles are compared with each other.
+        cases: where the training is kept.
         on_progress: called before each part.
     """
-    if isinstance(settings, str):
-        if settings not in PRESETS:
-            raise ValueError(f"expected a preset of {', '.join(PRESETS)}, got {settings!r}")
-        settings = PRESETS[settings]
-    s = settings
+    if only:
+        raise ValueError(f"{NAME} compares its roles with each other and cannot run only {', '.join(only)}")
+    s, kept = settings_of(settings, PRESETS), Cases() if cases is None else cases
     setup, taught = regular_setup(), teachers()
     shown_key, unseen_key, student_key, train_key, run_key = jax.random.split(jax.random.key(seed), 5)
     started = time.perf_counter()
 
-    def tell(part: str, done: int) -> None:
+    def tell(part: str, done: float, training: TrainingProgress | None = None) -> None:
         if on_progress is not None:
-            on_progress(Progress(part, done, 3, time.perf_counter() - started))
+            step = (0, 0, None) if training is None else (training.step, training.steps, training.loss)
+            on_progress(Progress(part, done, 1.0, time.perf_counter() - started, *step))
 
     def trials(truths: int, key: jax.Array) -> Trials:
         return make_trials(
             setup.model, setup.observation, s.windows, state=setup.state, truths=truths, members=s.members, key=key
         )
 
-    tell("teachers", 0)
-    shown = [
-        teach(filter, setup.model, setup.observation, trials(s.truths, shown_key), limit=setup.limit, key=run_key)
-        for filter in taught.values()
-    ]
-    lessons = Lessons.together(*shown)
-    student = LearnedGain(2, teachers=len(taught), **s.student, key=student_key)
-    result = imitate(
-        student, lessons, **s.training, key=train_key, on_progress=lambda p: tell(f"training, step {p.step}", 1)
-    )
-    tell("unseen truths", 2)
+    def learn() -> dict[str, np.ndarray]:
+        tell("teachers", 0.0)
+        shown = [
+            teach(filter, setup.model, setup.observation, trials(s.truths, shown_key), limit=setup.limit, key=run_key)
+            for filter in taught.values()
+        ]
+        student = LearnedGain(2, teachers=len(taught), **s.student, key=student_key)
+        result = imitate(
+            student, Lessons.together(*shown), **s.training, key=train_key,
+            on_progress=lambda p: tell("training", 0.1 + 0.8 * p.step / p.steps, p),
+        )  # fmt: skip
+        return {"filter": as_array(result.module)}
+
+    learned: LearnedGain = as_filter(kept.take("training", learn)["filter"])
+    tell("unseen truths", 0.9)
     # The windows to judge on are those that a well-behaved filter comes to; all filters are then given the same priors.
     unseen = teach(
         taught["ETKF"], setup.model, setup.observation, trials(s.unseen, unseen_key), limit=setup.limit, key=run_key
     )
     analyses = {name: answers(filter, unseen, key=run_key) for name, filter in taught.items()}
-    imitated = {name: answers(result.module.acting_as(k), unseen, key=run_key) for k, name in enumerate(taught)}
+    imitated = {name: answers(learned.acting_as(k), unseen, key=run_key) for k, name in enumerate(taught)}
     rows = _distances(analyses, imitated)
     for k, (name, filter) in enumerate(taught.items()):
-        for method, one in ((name, filter), (f"EnNF as {name}", result.module.acting_as(k))):
+        for method, one in ((name, filter), (f"EnNF as {name}", learned.acting_as(k))):
             rows.append(_cycled(setup, method, one, trials(s.unseen, unseen_key), s.members, run_key))
     arrays = xr.Dataset(
         {"distance": (("teacher", "student"), _table(analyses, imitated))},

@@ -1,6 +1,6 @@
 """Experiment ``trig-2d``: regression on a multi-scale function of two variables (section 3.1.2 of the paper)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -8,11 +8,22 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from bieqno.experiments.cases import Cases
 from bieqno.experiments.comparison import Method, Problem, compare
-from bieqno.experiments.regression_methods import regression_methods
+from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.regression_methods import METHODS, regression_methods
 from bieqno.experiments.results import Progress, Result
 
 NAME = "trig-2d"
+DESCRIPTION = Description(
+    title="A function with four length scales",
+    question="A function of two variables with waves of four lengths, each in a region of its own, is observed on a grid of "
+    "16 x 16 or 32 x 32 points. Can one method find all four scales, and know where it is unsure?",
+    claim="gGP captures all four scales, while a Gaussian process with a squared exponential kernel finds at best the first two "
+    "or three (section 3.1.2).",
+    minutes={"smoke": 0.4, "quick": 25.0, "paper": 80.0},
+    methods=METHODS,
+)
 NOISE = 0.01
 
 
@@ -93,6 +104,8 @@ def run(
     settings: Settings | str = "quick",
     *,
     seed: int = 0,
+    only: Collection[str] = (),
+    cases: Cases | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     methods: Callable[..., Mapping[str, Method]] = regression_methods,
 ) -> Result:
@@ -101,18 +114,19 @@ def run(
     Args:
         settings: what to run, or the name of a preset: smoke, quick or paper.
         seed: what everything random grows from.
+        only: the methods to run, all if empty.
+        cases: where finished fits are kept.
         on_progress: called before each fit.
         methods: makes the methods of a case; see `regression_methods` for what it is given.
     """
-    if isinstance(settings, str):
-        if settings not in PRESETS:
-            raise ValueError(f"expected a preset of {', '.join(PRESETS)}, got {settings!r}")
-        settings = PRESETS[settings]
-    s = settings
+    s = settings_of(settings, PRESETS)
     names = {side: f"grid-{side}" for side in s.sides}
     problems = {name: partial(draw, side=side, points=s.points) for side, name in names.items()}
     made = methods(targets=s.targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
-    return compare(NAME, s.preset, seed, problems, dict.fromkeys(names.values(), made), s.repetitions, on_progress)
+    chosen = dict.fromkeys(names.values(), made)
+    return compare(
+        NAME, s.preset, seed, problems, chosen, s.repetitions, only=only, cases=cases, on_progress=on_progress
+    )
 
 
 def _grid(axis: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k*k 2"]:

@@ -26,7 +26,9 @@ def filter_figures(result: Result) -> dict[str, Figure]:
         return figures
     data = result.arrays["paper"]
     windows = data.sizes["window"]
-    sizes = sorted({int(n) for n in data["ensemble_size"].values[data["method"].values == "EnNF"]})
+    sizes = sorted({int(n) for n in data["ensemble_size"].values[np.isin(data["method"].values, COMPARED)]})
+    if not sizes:  # neither was run
+        return figures
     if data.sizes["variable"] == 3:
         span = min(16, windows // 2)
         figures["dynamics"] = dynamics(data, (0, 1, 2), sizes[0], span)
@@ -97,7 +99,9 @@ def dynamics(data: xr.Dataset, variables: Sequence[int], size: int, span: int) -
         for axes, variable in zip(grid[:, column], variables, strict=True):
             true = data["true_path"].values[part, variable]
             axes.plot(time, true, color=TRUTH, linewidth=1.6, label="truth")
-            for method, members in (("baseline", 1), ("EnKF", size), ("EnNF", size)):
+            for method, members in (("baseline", 1), *((method, size) for method in COMPARED)):
+                if method not in data["method"].values:
+                    continue
                 style = style_of(method)
                 path = _path(data, method, members)[part, variable]
                 axes.plot(time, path, color=style.color, linestyle=style.line, linewidth=1.2, label=style.label)
@@ -127,8 +131,9 @@ def trajectories(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
     first = max(0, min(100, data.sizes["window"] - span))
     part = slice(first * steps, (first + span) * steps)
     figure = Figure(figsize=(2.6 * len(sizes) + 0.6, 5.4), layout="constrained")
-    grid = figure.subplots(len(COMPARED), len(sizes), squeeze=False, sharex=True, sharey=True)
-    for axes_row, method in zip(grid, COMPARED, strict=True):
+    methods = _compared(data)
+    grid = figure.subplots(len(methods), len(sizes), squeeze=False, sharex=True, sharey=True)
+    for axes_row, method in zip(grid, methods, strict=True):
         style = style_of(method)
         for axes, size in zip(axes_row, sizes, strict=True):
             true = data["true_path"].values[part]
@@ -151,7 +156,8 @@ def waves(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
     extent = (0.5, truth.shape[1] + 0.5, float(time[0]), float(time[-1]))
     limit = float(np.max(np.abs(truth)))
     figure = Figure(figsize=(11, 2.5 * len(sizes) + 0.9), layout="constrained")
-    grid = figure.subplots(len(sizes), 5, squeeze=False, sharex=True, sharey=True)
+    methods = _compared(data)
+    grid = figure.subplots(len(sizes), 1 + 2 * len(methods), squeeze=False, sharex=True, sharey=True)
 
     def show(axes: Axes, values: np.ndarray, title: str, colours: str) -> None:
         axes.set_facecolor("#999999")  # where a run has diverged there is nothing
@@ -162,7 +168,7 @@ def waves(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
 
     for axes_row, size in zip(grid, sizes, strict=True):
         show(axes_row[0], truth, "truth", "viridis")
-        for place, method in enumerate(COMPARED):
+        for place, method in enumerate(methods):
             mean = data["mean"].values[_entry(data, method, size), 0, :span]
             label = f"{style_of(method).label}, N = {size}"
             show(axes_row[1 + 2 * place], mean, label, "viridis")
@@ -195,6 +201,11 @@ def distances(data: xr.Dataset) -> Figure:
     axes.set_ylabel("teacher")
     figure.colorbar(image, label="distance of members, RMS")
     return figure
+
+
+def _compared(data: xr.Dataset) -> list[str]:
+    """Those of the paper's two that were run."""
+    return [method for method in COMPARED if method in data["method"].values]
 
 
 def _entry(data: xr.Dataset, method: str, size: int) -> int:

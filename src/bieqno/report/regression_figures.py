@@ -28,20 +28,23 @@ _TRUTH: dict[str, Any] = {"color": "black", "linewidth": 1.2, "label": "truth"}
 def regression_figures(result: Result) -> dict[str, Figure]:
     """All figures of ``step-1d`` or ``trig-2d``, by file name without the ending."""
     figures = {"reliability": reliability(result.arrays)}
-    if next(iter(result.arrays.values())).sizes["input"] == 2:
+    first = next(iter(result.arrays.values()))
+    run = [str(method) for method in first["method"].values]
+    shown = [method for method in SHOWN if method in run] or run[:2]
+    if first.sizes["input"] == 2:
         return figures | {
-            "maps": maps(result.arrays),
-            "diagonal": diagonal(result.arrays),
-            "covariance": covariances(result.arrays, "x₁ = x₂"),
+            "maps": maps(result.arrays, shown),
+            "diagonal": diagonal(result.arrays, shown),
+            "covariance": covariances(result.arrays, "x₁ = x₂", shown),
         }
     for layout in dict.fromkeys(case.split("-")[0] for case in result.arrays):
         cases = {case: arrays for case, arrays in result.arrays.items() if case.startswith(layout)}
-        figures[f"bands-{layout}"] = bands(cases)
-        figures[f"covariance-{layout}"] = covariances(cases, "x")
+        figures[f"bands-{layout}"] = bands(cases, shown)
+        figures[f"covariance-{layout}"] = covariances(cases, "x", shown)
     return figures
 
 
-def bands(cases: Cases, methods: Sequence[str] = SHOWN) -> Figure:
+def bands(cases: Cases, methods: Sequence[str]) -> Figure:
     """Mean and two-sigma band of the methods over data and truth; a row for each method, a column for each case."""
 
     def draw(axes: Axes, arrays: xr.Dataset, method: str) -> None:
@@ -54,7 +57,7 @@ def bands(cases: Cases, methods: Sequence[str] = SHOWN) -> Figure:
     return _matrix(cases, methods, draw, "x", "y")
 
 
-def diagonal(cases: Cases, methods: Sequence[str] = SHOWN) -> Figure:
+def diagonal(cases: Cases, methods: Sequence[str]) -> Figure:
     """Mean and two-sigma band along the diagonal of the unit square."""
 
     def draw(axes: Axes, arrays: xr.Dataset, method: str) -> None:
@@ -67,7 +70,7 @@ def diagonal(cases: Cases, methods: Sequence[str] = SHOWN) -> Figure:
     return _matrix(cases, methods, draw, "x₁ = x₂", "f")
 
 
-def maps(cases: Cases, methods: Sequence[str] = SHOWN) -> Figure:
+def maps(cases: Cases, methods: Sequence[str]) -> Figure:
     """The predicted means as maps beside the truth; a row for each case."""
     columns = [*methods, "truth"]
     figure = Figure(figsize=(3.1 * len(columns) + 0.6, 3.0 * len(cases) + 0.3), layout="constrained")
@@ -90,7 +93,7 @@ def maps(cases: Cases, methods: Sequence[str] = SHOWN) -> Figure:
     return figure
 
 
-def covariances(cases: Cases, label: str, methods: Sequence[str] = SHOWN) -> Figure:
+def covariances(cases: Cases, label: str, methods: Sequence[str]) -> Figure:
     """The predicted covariance along the cut as images; a row for each case."""
     figure = Figure(figsize=(3.4 * len(methods) + 0.9, 3.0 * len(cases) + 0.3), layout="constrained")
     grid = figure.subplots(len(cases), len(methods), squeeze=False, sharex=True, sharey=True)

@@ -1,7 +1,7 @@
 """One colour, line and marker for each method, the same in every figure and safe for colour-blind readers.
 
-The colours are those of Okabe and Ito, with two of Paul Tol's; they differ in lightness as well as in hue, and line and
-marker tell what colour alone would not.
+The colours are those of Okabe and Ito, with three more; they differ in lightness as well as in hue, can be seen on white and on
+black, and line and marker tell what colour alone would not.
 """
 
 from typing import NamedTuple
@@ -24,16 +24,22 @@ _STYLES = {
     "gp-paper": Style("GP, SE, one start", "#999999", "--", "x"),
     "gp-matern12": Style("GP, Matérn-1/2", "#009E73", "--", "D"),
     "gp-matern32": Style("GP, Matérn-3/2", "#CC79A7", "--", "P"),
-    "gp-matern52": Style("GP, Matérn-5/2", "#882255", "--", "X"),
+    "gp-matern52": Style("GP, Matérn-5/2", "#B0406C", "--", "X"),
     "gp-two-se": Style("GP, two SE scales", "#999933", "--", "<"),
-    "gp-best": Style("GP, best by likelihood", "#332288", ":", "*"),
+    "gp-best": Style("GP, best by likelihood", "#7A67D8", ":", "*"),
     "baseline": Style("no assimilation", "#999999", "--", "x"),
     "EnNF": Style("EnNF", "#0072B2", "-", "o"),
     "EnKF": Style("EnKF", "#D55E00", "-", "^"),
     "EnKF tuned": Style("EnKF, tuned", "#E69F00", "--", "v"),
     "ETKF tuned": Style("ETKF, tuned", "#009E73", "--", "D"),
     "LETKF tuned": Style("LETKF, tuned", "#009E73", "--", "D"),
-    "particle filter": Style("particle filter", "#332288", ":", "*"),
+    "EnNF, full value": Style("EnNF, full value", "#56B4E9", "--", "s"),
+    "EnNF, no anomalies": Style("EnNF, no anomalies", "#E69F00", "--", "v"),
+    "EnNF, error input": Style("EnNF, error input", "#009E73", "--", "D"),
+    "EnNF, whole ensembles": Style("EnNF, whole ensembles", "#CC79A7", "--", "P"),
+    "EnNF, good priors only": Style("EnNF, good priors only", "#B0406C", "--", "X"),
+    "EnNF, stacked weights": Style("EnNF, stacked weights", "#999933", "--", "<"),
+    "particle filter": Style("particle filter", "#7A67D8", ":", "*"),
 }
 
 

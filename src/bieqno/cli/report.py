@@ -1,0 +1,18 @@
+"""``bieqno report``: the page again, from what is stored."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bieqno.report.page import write_page
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of the results.")] = Path("runs"),
+) -> None:
+    """Make report.html again from stored results, without computing anything.
+
+    Example: bieqno report runs
+    """
+    typer.echo(f"The page is {write_page(folder)}")

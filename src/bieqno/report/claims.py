@@ -1,0 +1,68 @@
+"""The paper's claims, each judged by numbers that were measured here.
+
+A claim is judged against the opponent that the paper names; how the tuned ones did is said beside it. Where the paper's words
+leave a measure open, the measure is written down with the judgement.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from bieqno.experiments import Result
+from bieqno.report.filter_claims import emulates, lower_at_all_sizes, plays_roles, steady, works_with_two
+from bieqno.report.findings import Finding
+from bieqno.report.regression_claims import beats_the_process, finds_the_scales, most_with_few
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says of an experiment, and how it is judged."""
+
+    experiment: str
+    text: str
+    judge: Callable[[Result], Finding]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with what was found, and the experiment that measured it (None if none did)."""
+
+    claim: Claim
+    finding: Finding
+    source: str | None
+
+
+def judge_all(results: Iterable[Result]) -> list[Judged]:
+    """All claims; a study of its own counts before the same study within another."""
+    sources: dict[str, tuple[Result, str]] = {}
+    for result in sorted(results, key=lambda result: list(result.parts()) != [result.experiment]):
+        for name, part in result.parts().items():
+            sources.setdefault(name, (part, result.experiment))
+    judged = []
+    for claim in CLAIMS:
+        if claim.experiment not in sources:
+            judged.append(Judged(claim, Finding("not run", f"bieqno run {claim.experiment}"), None))
+            continue
+        part, source = sources[claim.experiment]
+        try:
+            judged.append(Judged(claim, claim.judge(part), source))
+        except KeyError as missing:  # a run of chosen methods or cases only
+            judged.append(Judged(claim, Finding("not run", f"there is no {missing.args[0]}"), source))
+    return judged
+
+
+_FILTERS = ("lorenz63", "lorenz96")
+CLAIMS = (
+    Claim("step-1d", "gGP predicts a function with jumps better than a Gaussian process with the squared exponential kernel.",
+          beats_the_process({"rmse": "RMSE", "nlpd": "NLPD"})),
+    Claim("step-1d", "gGP captures the jumps that the Gaussian process smooths.",
+          beats_the_process({"rmse_near_jump": "RMSE near jumps"})),
+    Claim("step-1d", "Its advantage is largest with few observations.", most_with_few),
+    Claim("trig-2d", "gGP predicts the function of four scales better than the Gaussian process.",
+          beats_the_process({"rmse": "RMSE"})),
+    Claim("trig-2d", "gGP finds all four scales, the Gaussian process at best three.", finds_the_scales),
+    *(Claim(name, "EnNF works with two members, where EnKF does not.", works_with_two) for name in _FILTERS),
+    *(Claim(name, "EnNF has lower errors than EnKF at every ensemble size.", lower_at_all_sizes) for name in _FILTERS),
+    *(Claim(name, "Its accuracy hardly depends on the ensemble size.", steady) for name in _FILTERS),
+    Claim("lorenz63", "Trained on EnKF, EnNF does as well as its teacher where the teacher does well.", emulates),
+    Claim("super-filter", "One EnNF can represent a series of ensemble filters.", plays_roles),
+)  # fmt: skip

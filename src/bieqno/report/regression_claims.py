@@ -1,0 +1,65 @@
+"""How the claims about regression are judged."""
+
+import math
+from collections.abc import Callable, Mapping
+
+from bieqno.experiments import Result
+from bieqno.report.findings import Finding, in_words, row_of, verdict_of
+from bieqno.report.html_tables import case_title
+from bieqno.report.style import style_of
+
+# The finest wave fills a sixteenth of the square with a mean square of a quarter: who misses it has at least this RMSE.
+FINEST_WAVE = math.sqrt(1 / 16 / 4)
+
+
+def _regression_cases(result: Result) -> list[str]:
+    return list(dict.fromkeys(row.case for row in result.rows if row.metric == "rmse"))
+
+
+def _best_opponent(result: Result, case: str, metric: str) -> str:
+    """The tuned process with the lowest score."""
+    rows = [row for row in result.select(case=case, metric=metric) if row.method.startswith("gp-")]
+    best = min((row for row in rows if row.method != "gp-best"), key=lambda row: row.value)
+    return f"best opponent: {style_of(best.method).label}, {best.value:.3f}"
+
+
+def beats_the_process(metrics: Mapping[str, str]) -> Callable[[Result], Finding]:
+    """Whether gGP has lower scores than the tuned process with the paper's kernel, in every case and metric."""
+
+    def judge(result: Result) -> Finding:
+        wins, said = [], []
+        for metric, name in metrics.items():
+            for case in _regression_cases(result):
+                ours, theirs = (row_of(result, case, method, metric) for method in ("ggp", "gp-se"))
+                wins.append(ours.value < theirs.value)
+                best = _best_opponent(result, case, metric)
+                said.append(f"{name}, {case_title(case)}: {in_words(ours)} against {in_words(theirs)} ({best})")
+        return Finding(verdict_of(wins), f"better in {sum(wins)} of {len(wins)} comparisons. {said[0]}", said[1:])
+
+    return judge
+
+
+def most_with_few(result: Result) -> Finding:
+    """Whether the ratio of errors is smaller with 30 observations than with 100."""
+    wins, said = [], []
+    for layout in dict.fromkeys(case.split("-")[0] for case in _regression_cases(result)):
+        few, many = (
+            row_of(result, f"{layout}-{m}", "ggp", "rmse").value
+            / row_of(result, f"{layout}-{m}", "gp-se", "rmse").value
+            for m in (30, 100)
+        )
+        wins.append(few < min(many, 1))
+        said.append(f"{layout} points: RMSE {few:.2f} of the process's with 30 observations, {many:.2f} with 100")
+    return Finding(verdict_of(wins), said[0], said[1:])
+
+
+def finds_the_scales(result: Result) -> Finding:
+    """Whether gGP finds the finest waves, and the tuned process does not."""
+    wins, said = [], []
+    for case in _regression_cases(result):
+        ours, theirs = (row_of(result, case, method, "rmse").value for method in ("ggp", "gp-se"))
+        wins += [ours < FINEST_WAVE, theirs >= FINEST_WAVE]
+        said.append(f"{case_title(case)}: RMSE of gGP {ours:.3f}, of the tuned process {theirs:.3f}")
+    return Finding(
+        verdict_of(wins), said[0], [*said[1:], f"Who misses the finest waves has an RMSE of {FINEST_WAVE} or more"]
+    )

@@ -1,0 +1,113 @@
+"""Finished cases survive the run that made them, and serve no other."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bieqno.assimilation import EnKF
+from bieqno.experiments import EXPERIMENTS, Cases, demo, lorenz63, provenance, run_key, step_1d
+from bieqno.experiments.comparison import Prediction
+from bieqno.experiments.filter_experiment import as_array, as_filter
+
+
+def counted(calls):
+    """Methods for the step study that note each fit."""
+
+    def method(problem, seed):
+        calls.append(seed)
+        n, k = len(problem.points), len(problem.cut)
+        return Prediction(np.full(n, problem.y.mean()), np.full(n, 0.5), 0.25 * np.eye(k))
+
+    return lambda **_: {"ggp": method, "gp-se": method}
+
+
+def test_a_case_is_computed_once(tmp_path):
+    cases = Cases.beside(tmp_path, "study", "key")
+    first = cases.take("a/b, N=2", lambda: {"x": np.arange(3.0), "seconds": np.array(1.5)})
+    again = Cases.beside(tmp_path, "study", "key")
+    found = again.take("a/b, N=2", lambda: pytest.fail("computed again"))
+    assert np.array_equal(found["x"], first["x"])
+    assert float(found["seconds"]) == 1.5
+    assert (again.finished(), again.taken) == (1, ["a/b, N=2"])
+    again.remove()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_parts_and_odd_names_do_not_meet(tmp_path):
+    cases = Cases.beside(tmp_path, "demo", "key")
+    for number, store in enumerate((cases, cases.within("a"), cases.within("b"))):
+        store.take("../x", lambda number=number: {"x": np.array(number)})
+    assert cases.finished() == 3
+    assert int(cases.within("b").take("../x", dict)["x"]) == 2
+
+
+def test_a_damaged_case_is_computed_again(tmp_path):
+    cases = Cases.beside(tmp_path, "study", "key")
+    cases.take("a", lambda: {"x": np.zeros(2)})
+    (file,) = cases.folder.iterdir()
+    file.write_bytes(file.read_bytes()[:-3])
+    assert cases.take("a", lambda: {"x": np.ones(2)})["x"].tolist() == [1, 1]
+
+
+def test_a_resumed_study_gives_the_same_numbers(tmp_path):
+    calls = []
+    whole = step_1d.run("smoke", methods=counted(calls))
+    cases = Cases.beside(tmp_path, "step-1d", "key")
+    step_1d.run("smoke", methods=counted(calls), cases=cases, only=["ggp"])  # half of it
+    calls.clear()
+    resumed = step_1d.run("smoke", methods=counted(calls), cases=Cases(cases.folder))
+    assert len(calls) == 2
+
+    def numbers(result):
+        return [(row.case, row.method, row.metric, row.value) for row in result.rows if row.metric != "seconds"]
+
+    assert numbers(resumed) == numbers(whole)
+
+
+def test_only_runs_the_methods_that_were_asked_for():
+    result = step_1d.run("smoke", methods=counted([]), only=["ggp"])
+    assert {row.method for row in result.rows} == {"ggp"}
+
+
+def test_a_filter_comes_back_as_it_was():
+    filter = EnKF(centred=False)
+    assert as_filter(as_array(filter)) == filter
+
+
+def test_the_key_knows_what_the_numbers_depend_on():
+    settings = lorenz63.PRESETS["smoke"]
+    known = provenance("lorenz63", settings, 0)
+    others = [
+        provenance("lorenz63", settings, 1),
+        provenance("lorenz63", replace(settings, sizes=(2,)), 0),
+        provenance("lorenz96", settings, 0),
+        {**known, "code": "other"},
+    ]
+    keys = {run_key(config) for config in (known, *others)}
+    assert len(keys) == 5
+    assert run_key({**known, "platform": "another name for it"}) in keys
+    assert known["settings"]["sizes"] == [2, 4]
+
+
+def test_every_experiment_says_what_it_is():
+    for experiment in EXPERIMENTS.values():
+        about = experiment.DESCRIPTION
+        assert set(about.minutes) == set(experiment.PRESETS)
+        assert about.question.count(". ") + about.question.count("? ") == 1, "two sentences"
+
+
+def test_the_demo_takes_its_cases_over(monkeypatch):
+    """With stubs for the studies: names go before cases and data sets, and methods choose studies."""
+    calls = []
+    stub = type("Stub", (), {
+        "NAME": "step-1d", "DESCRIPTION": step_1d.DESCRIPTION,
+        "run": staticmethod(lambda *args, **more: step_1d.run(*args, **more, methods=counted(calls))),
+    })  # fmt: skip
+    monkeypatch.setattr(demo, "_STUDIES", (stub,))
+    told = []
+    result = demo.run("smoke", on_progress=told.append)
+    assert set(result.parts()) == {"step-1d"}
+    assert result.parts()["step-1d"].arrays.keys() == {"random-30", "random-100"}
+    assert [p.part.split(",")[0] for p in told] == ["step-1d"] * 4
+    assert demo.run("smoke", only=["EnNF"]).rows == ()
