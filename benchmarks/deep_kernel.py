@@ -25,7 +25,7 @@ class DeepKernel(gpytorch.models.ExactGP):
     """The squared-exponential kernel on learned features."""
 
     def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        likelihood = gpytorch.likelihoods.GaussianLikelihood(gpytorch.constraints.GreaterThan(1e-6))
+        likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.GreaterThan(1e-6))
         super().__init__(x, y, likelihood)
         self.likelihood.noise = 1e-2
         self.features = torch.nn.Sequential(
