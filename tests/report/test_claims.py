@@ -74,6 +74,47 @@ def test_filters_are_judged_and_lost_runs_are_losses():
     assert "N = 2 (0.735" in found(weak, "every ensemble size").finding.number
 
 
+def lossy(result, method, *sizes, lost):
+    """The same result, with runs lost by a method."""
+    rows = [
+        replace(row, diverged=lost) if row.method == method and row.ensemble_size in sizes else row
+        for row in result.rows
+    ]
+    return replace(result, rows=tuple(rows))
+
+
+def test_a_mean_without_the_lost_runs_wins_nothing():
+    study = lossy(synthetic.filters("lorenz63", 3), "EnNF", 2, lost=1)
+    assert found(study, "every ensemble size").finding.verdict == "partly"
+    assert "0.105 ± 0.005 (1 of 3 runs lost) against" in found(study, "every ensemble size").finding.number
+    assert found(study, "two members").finding.verdict == "not reproduced"
+    assert found(study, "hardly depends").finding.verdict == "not reproduced"
+    # Both lost one: the error of the others decides again, and says so.
+    both = lossy(study, "EnKF", 2, lost=1)
+    assert found(both, "every ensemble size").finding.verdict == "reproduced"
+    # A size at which all runs are lost is not left out of what is steady.
+    gone = changed(study, "EnNF", "relative_rmse", lambda row: math.nan if row.ensemble_size == 4 else 0.1)
+    assert found(gone, "hardly depends").finding.verdict == "not reproduced"
+
+
+def test_two_members_are_no_feat_where_enkf_works_too():
+    assert found(synthetic.filters("lorenz63", 3, enkf=0.2), "two members").finding.verdict == "partly"
+
+
+def test_nothing_to_judge_by_is_no_success():
+    assert found(Result("super-filter", "quick", 0, ()), "series").finding.verdict == "not run"
+    assert found(Result("step-1d", "quick", 0, ()), "jumps better").finding.verdict == "not run"
+
+
+def test_the_result_that_can_tell_is_asked():
+    whole = replace(synthetic.filters("lorenz63", 3), preset="quick")
+    rows = tuple(replace(row, case=f"lorenz63/{row.case}") for row in whole.rows)
+    demo = Result("demo", "quick", 0, rows)
+    for poorer in (replace(whole, rows=whole.select(method="EnNF")), replace(whole, preset="smoke")):
+        judged = next(one for one in judge_all([poorer, demo]) if "every" in one.claim.text)
+        assert (judged.source, judged.preset, judged.finding.verdict) == ("demo", "quick", "reproduced")
+
+
 def test_the_super_filter_needs_every_role():
     rows = [
         Row.of("unseen", f"EnNF as {name}", "share_of_typical", [share]) for name, share in (("A", 0.1), ("B", 0.9))
@@ -82,7 +123,7 @@ def test_the_super_filter_needs_every_role():
 
 
 def test_a_study_of_its_own_counts_before_the_demo():
-    own = synthetic.filters("lorenz63", 3)
+    own = replace(synthetic.filters("lorenz63", 3), preset="quick")
     weak = synthetic.filters("lorenz63", 3, ennf=0.7)
     rows = tuple(replace(row, case=f"lorenz63/{row.case}") for row in weak.rows)
     demo = Result("demo", "quick", 0, rows)

@@ -4,13 +4,15 @@ A claim is judged against the opponent that the paper names; how the tuned ones 
 leave a measure open, the measure is written down with the judgement.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from bieqno.experiments import Result
 from bieqno.report.filter_claims import emulates, lower_at_all_sizes, plays_roles, steady, works_with_two
 from bieqno.report.findings import Finding
 from bieqno.report.regression_claims import beats_the_process, finds_the_scales, most_with_few
+
+SMOKE = "smoke"  # the preset that shows that everything runs, and nothing else
 
 
 @dataclass(frozen=True)
@@ -24,30 +26,37 @@ class Claim:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with what was found, and the experiment that measured it (None if none did)."""
+    """A claim with what was found, and the experiment and preset that measured it (None if none did)."""
 
     claim: Claim
     finding: Finding
     source: str | None
+    preset: str | None = None
 
 
 def judge_all(results: Iterable[Result]) -> list[Judged]:
-    """All claims; a study of its own counts before the same study within another."""
-    sources: dict[str, tuple[Result, str]] = {}
-    for result in sorted(results, key=lambda result: list(result.parts()) != [result.experiment]):
+    """All claims; a study of its own counts before the same study within another, and preset smoke, which shows nothing, last.
+
+    A result that lacks what a claim needs, as one of chosen methods only, gives way to the next.
+    """
+    sources: dict[str, list[tuple[Result, Result]]] = {}
+    for result in sorted(
+        results, key=lambda result: (result.preset == SMOKE, list(result.parts()) != [result.experiment])
+    ):
         for name, part in result.parts().items():
-            sources.setdefault(name, (part, result.experiment))
-    judged = []
-    for claim in CLAIMS:
-        if claim.experiment not in sources:
-            judged.append(Judged(claim, Finding("not run", f"bieqno run {claim.experiment}"), None))
-            continue
-        part, source = sources[claim.experiment]
+            sources.setdefault(name, []).append((part, result))
+    return [_judge(claim, sources.get(claim.experiment, [])) for claim in CLAIMS]
+
+
+def _judge(claim: Claim, sources: Sequence[tuple[Result, Result]]) -> Judged:
+    lacking = None
+    for part, result in sources:
         try:
-            judged.append(Judged(claim, claim.judge(part), source))
+            return Judged(claim, claim.judge(part), result.experiment, result.preset)
         except KeyError as missing:  # a run of chosen methods or cases only
-            judged.append(Judged(claim, Finding("not run", f"there is no {missing.args[0]}"), source))
-    return judged
+            found = Finding("not run", f"there is no {missing.args[0]}")
+            lacking = lacking or Judged(claim, found, result.experiment, result.preset)
+    return lacking or Judged(claim, Finding("not run", f"bieqno run {claim.experiment}"), None)
 
 
 _FILTERS = ("lorenz63", "lorenz96")

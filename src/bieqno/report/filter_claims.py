@@ -37,12 +37,19 @@ def _tuned(result: Result, sizes: Iterable[int], protocol: str) -> str:
 
 
 def _lower(ours: Row, theirs: Row) -> bool:
-    """Whether an error is lower; a filter that lost all runs has none."""
-    return not math.isnan(ours.value) and not ours.value >= theirs.value
+    """Whether an error is lower. Who loses fewer runs is better, whatever the error of the rest: a lost run has no bound."""
+    if math.isnan(ours.value) or math.isnan(theirs.value):
+        return not math.isnan(ours.value)
+    return (ours.diverged or 0, ours.value) < (theirs.diverged or 0, theirs.value)
+
+
+def _works(row: Row, free: Row) -> bool:
+    """Whether a filter loses no run and has less than half the error of no assimilation."""
+    return not row.diverged and row.value < free.value / 2
 
 
 def works_with_two(result: Result) -> Finding:
-    """Whether EnNF is better than EnKF at the smallest size, and has at most half the error of no assimilation."""
+    """Whether at the smallest size EnNF is better than EnKF, and works where EnKF does not."""
     size = _sizes(result)[0]
     ours, theirs = _error(result, "EnNF", size), _error(result, "EnKF", size)
     free = row_of(result, "N=1", "baseline", "relative_rmse", "paper")
@@ -52,7 +59,8 @@ def works_with_two(result: Result) -> Finding:
         *(_tuned(result, [size], protocol) for protocol in PROTOCOL_NAMES),
     ]
     number = f"relative RMSE with N = {size}: {in_words(ours)} against {in_words(theirs)}; without assimilation {in_words(free)}"
-    return Finding(verdict_of([_lower(ours, theirs), ours.value < free.value / 2]), number, further)
+    lower = _lower(ours, theirs)
+    return Finding(verdict_of([lower, _works(ours, free), lower and not _works(theirs, free)]), number, further)
 
 
 def lower_at_all_sizes(result: Result) -> Finding:
@@ -75,17 +83,18 @@ def lower_at_all_sizes(result: Result) -> Finding:
 
 
 def steady(result: Result) -> Finding:
-    """Whether the error is nearly the same at all sizes."""
+    """Whether the error is nearly the same at all sizes; where runs are lost it has no bound."""
 
     def spread(protocol: str) -> float:
-        errors = [_error(result, "EnNF", size, protocol).value for size in _sizes(result)]
-        return max(errors) / min(errors)
+        rows = [_error(result, "EnNF", size, protocol) for size in _sizes(result)]
+        errors = [math.inf if row.diverged or math.isnan(row.value) else row.value for row in rows]
+        return max(errors) / min(errors) if math.isfinite(min(errors)) else math.inf
 
     paper, unseen = spread("paper"), spread("unseen")
     return Finding(
         verdict_of([paper <= STEADY, unseen <= STEADY]),
         f"largest error over smallest: {paper:.2f}, on unseen truths {unseen:.2f}",
-        [f"consistent is called what is at most {STEADY}"],
+        [f"consistent is called what is at most {STEADY}, without a lost run, on the paper's truth and on unseen ones"],
     )
 
 
@@ -97,7 +106,10 @@ def emulates(result: Result) -> Finding:
     ]
     said = [f"{in_words(ours)} against {in_words(theirs)}" for ours, theirs in found]
     return Finding(
-        verdict_of(ours.value <= ALIKE * theirs.value for ours, theirs in found),
+        verdict_of(
+            ours.value <= ALIKE * theirs.value and (ours.diverged or 0) <= (theirs.diverged or 0)
+            for ours, theirs in found
+        ),
         f"relative RMSE with N = {size}: {said[0]}, on unseen truths {said[1]}",
         [f"as well is called what is at most {ALIKE} times the teacher's error"],
     )

@@ -19,8 +19,10 @@ class Finding(NamedTuple):
 
 
 def verdict_of(wins: Iterable[bool]) -> Verdict:
-    """All won, some, or none."""
+    """All won, some, or none; a KeyError if there was nothing to win."""
     found = list(wins)
+    if not found:
+        raise KeyError("number to judge by")
     return "reproduced" if all(found) else "partly" if any(found) else "not reproduced"
 
 
@@ -33,7 +35,8 @@ def row_of(result: Result, case: str, method: str, metric: str, protocol: str | 
 
 
 def in_words(row: Row) -> str:
-    """A number with its standard error."""
+    """A number with its standard error, and how many runs are not in it."""
     if math.isnan(row.value):
         return "all runs lost"
-    return f"{row.value:.3f}" + ("" if row.stderr is None else f" ± {row.stderr:.3f}")
+    lost = f" ({row.diverged} of {row.n + row.diverged} runs lost)" if row.diverged else ""
+    return f"{row.value:.3f}" + ("" if row.stderr is None else f" ± {row.stderr:.3f}") + lost
