@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -92,6 +93,7 @@ def test_run_stores_everything_and_makes_the_page(bieqno_command, tmp_path):
         (("step-1d", "--preset", "quik"), "did you mean 'quick'?"),
         (("demo", "--preset", "paper"), "expected a preset of smoke, quick"),
         (("step-1d", "--only", "gpp"), "did you mean"),
+        (("super-filter", "--only", "EnNF"), "cannot be run one by one"),
         (("step-1d", "--seed", "-1"), "seed"),
         ((), "NAME"),
     ],
@@ -214,6 +216,27 @@ def test_resume_goes_on_after_kill(bieqno_command, tmp_path):
     assert not (tmp_path / "runs" / "step-1d").exists()
     assert bieqno_command("run", "step-1d", "--preset", "smoke", "--resume")[0] == 0
     assert read_result(tmp_path / "runs" / "step-1d").config["cases_resumed"] == 4
+
+
+def test_a_damaged_result_is_made_again(bieqno_command, tmp_path):
+    assert bieqno_command("run", "step-1d", "--preset", "smoke")[0] == 0
+    for name, content in (("config.json", "{"), ("metrics.json", "[]"), ("arrays.nc", "no netCDF")):
+        (tmp_path / "runs" / "step-1d" / name).write_text(content)
+        code, _, err = bieqno_command("report", "runs")
+        assert (code, "step-1d is incomplete or damaged" in err, "Traceback" in err) == (1, True, False)
+        code, out, _ = bieqno_command("run", "step-1d", "--preset", "smoke", "--resume")
+        assert (code, "finished already" in out) == (0, False)
+
+
+def test_the_command_that_is_kept_names_own_methods_only(bieqno_command, tmp_path, monkeypatch):
+    other = ModuleType("other")
+    vars(other).update(vars(stub()), NAME="trig-2d", DESCRIPTION=replace(step_1d.DESCRIPTION, methods=("gp-se",)))
+    other.run = lambda preset, **more: replace(stub().run(preset, **more), experiment="trig-2d")
+    monkeypatch.setitem(EXPERIMENTS, "trig-2d", other)
+    both = ("--only", "gp-se", "--only", "ggp")
+    assert bieqno_command("run", "step-1d", "trig-2d", "--preset", "smoke", *both)[0] == 0
+    command = read_result(tmp_path / "runs" / "trig-2d").config["command"]
+    assert command == "bieqno run trig-2d --preset smoke --seed 0 --only gp-se"
 
 
 def test_report_of_nothing_and_of_no_folder(bieqno_command, tmp_path):

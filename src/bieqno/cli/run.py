@@ -14,7 +14,6 @@ import typer
 from bieqno.cli.folders import prepare
 from bieqno.cli.telling import Teller, duration, teller
 from bieqno.experiments import EXPERIMENTS, Cases, provenance, read_result, run_key, write_result
-from bieqno.experiments.results import CONFIG_FILE
 from bieqno.nearest import unknown
 from bieqno.report.page import write_page
 from bieqno.report.studies import study_figures, study_tables
@@ -48,7 +47,9 @@ def run(
     tell.say("start", f"{', '.join(experiments)} at preset {preset}: about {duration(seconds)} on two quiet cores",
              experiments=list(experiments), preset=preset, seed=seed, expected_seconds=seconds)  # fmt: skip
     for experiment in experiments.values():
-        _run_one(experiment, preset, seed, out, sorted(only or []), resume, tell)
+        # Of the methods each takes its own, so that the command that it keeps is one that works.
+        own = sorted(set(only or []) & set(experiment.DESCRIPTION.methods))
+        _run_one(experiment, preset, seed, out, own, resume, tell)
     page = write_page(out)
     tell.say("page", f"The page is {page}", path=str(page))
 
@@ -65,6 +66,8 @@ def _chosen(names: Sequence[str], preset: str, only: Sequence[str]) -> dict[str,
         if preset not in experiment.PRESETS:
             raise typer.BadParameter(f"{name}: {unknown('preset', preset, experiment.PRESETS)}")
     methods = dict.fromkeys(m for experiment in chosen.values() for m in experiment.DESCRIPTION.methods)
+    if only and not methods:
+        raise typer.BadParameter(f"the methods of {', '.join(chosen)} cannot be run one by one; leave out --only")
     for method in only:
         if method not in methods:
             raise typer.BadParameter(unknown("method", method, methods))
@@ -105,9 +108,11 @@ def _run_one(
 
 
 def _is_finished(folder: Path, key: str, only: list[str]) -> bool:
-    if not (folder / CONFIG_FILE).exists():
+    """Whether there is a whole result of that very run; one that cannot be read is made again."""
+    try:
+        config = read_result(folder).config
+    except (OSError, KeyError, TypeError, ValueError):
         return False
-    config = read_result(folder).config
     return config.get("key") == key and config.get("only") == only
 
 

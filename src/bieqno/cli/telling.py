@@ -68,8 +68,8 @@ class Bars:
             yield lambda p: bar.update(task, completed=p.done, total=p.total, description=stage(p))
 
     def say(self, event: str, text: RenderableType, **facts: Any) -> None:
-        """Above the bar."""
-        self._console.print(text)
+        """Above the bar; brackets in the name of a folder are not markup."""
+        self._console.print(text, markup=False)
 
 
 class Lines:

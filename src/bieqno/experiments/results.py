@@ -189,16 +189,21 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
 
     Raises:
         FileNotFoundError: if there is no result in the folder.
+        ValueError: if its files hold something else.
     """
     folder = Path(folder)
     stored = json.loads((folder / METRICS_FILE).read_text())
-    rows = tuple(Row(**{**row, "value": math.nan if row["value"] is None else row["value"]}) for row in stored["rows"])
+    rows = tuple(
+        Row(**{**row, "value": math.nan if row["value"] is None else float(row["value"])}) for row in stored["rows"]
+    )
     config = json.loads((folder / CONFIG_FILE).read_text())
+    if not isinstance(config, dict):
+        raise ValueError(f"expected settings by name in {CONFIG_FILE}, got {type(config).__name__}")
     found, cases = _read_arrays(folder / ARRAYS_FILE), list(dict.fromkeys(row.case for row in rows))
     # netCDF keeps groups by the alphabet; the experiment's own order is that of its rows.
     names = sorted(found, key=lambda name: cases.index(name) if name in cases else len(cases))
     arrays = {name: found[name] for name in names}
-    return Result(stored["experiment"], stored["preset"], stored["seed"], rows, arrays, config)
+    return Result(stored["experiment"], stored["preset"], int(stored["seed"]), rows, arrays, config)
 
 
 def summarise(case: str, method: str, repetitions: Iterable[Mapping[str, float]]) -> list[Row]:
