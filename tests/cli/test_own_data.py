@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from bieqno.cli.tables import as_asked, pick, read_table
 from bieqno.regression import GGPRegressor
 
 QUICK = ("--steps", 20, "--members", 1)
@@ -85,6 +86,8 @@ def test_several_targets_keep_their_names(bieqno, table, tmp_path):
         ("a,y\n,2\n1,\n", ("--target", "y"), "every row of"),
         ("a,y\n1,2\n2,3\n", ("--target", "y"), "minimum of 3"),
         ("a,y\n1,2,3\n1,2,3\n", ("--target", "y"), "do all rows have 2 values?"),
+        ("a,y\n1,2\n2,2\n3,2\n", ("--target", "y"), "nothing to predict"),
+        ("a, a,y\n1,2,3\n", ("--target", "y"), "more than one column called 'a'"),
     ],
 )
 def test_wrong_tables_are_one_clear_line(bieqno, tmp_path, content, arguments, said):
@@ -94,6 +97,37 @@ def test_wrong_tables_are_one_clear_line(bieqno, tmp_path, content, arguments, s
     assert said in done.err
     assert "Traceback" not in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+@pytest.mark.parametrize(
+    ("content", "inputs", "names"),
+    [
+        ("a, b , y\n1, 2, 3\n", "a,b", ["a", "b"]),  # space about the names
+        ('"a;b;c",y\n1,2\n', "a;b;c", ["a;b;c"]),  # another separator within a name
+        ('"a, of b";c;y\n1;2;3\n', '"a, of b",c', ["a, of b", "c"]),  # a comma within a name
+        ("a\tb\ty\n1\t\t3\n", "b,a", ["b", "a"]),  # a gap between tabs
+        ("<b>&amp;</b>,y\n1,2\n", "<b>&amp;</b>", ["<b>&amp;</b>"]),
+    ],
+)
+def test_odd_names_are_found(tmp_path, content, inputs, names):
+    (tmp_path / "table.csv").write_text(content)
+    frame = read_table(tmp_path / "table.csv")
+    assert list(frame.columns[-1:]) == ["y"]
+    assert pick(inputs, list(frame.columns), tmp_path / "table.csv") == names
+    assert pick(as_asked(names), list(frame.columns), tmp_path / "table.csv") == names
+    assert all(kind.kind in "if" for kind in frame.dtypes)
+
+
+def test_what_is_read_is_not_overwritten(bieqno, table, model):
+    before = table.read_bytes(), model.read_bytes()
+    for arguments in (
+        ("fit", table, "--target", "y", "--out", table),
+        ("predict", model, table, "--out", model),
+        ("evaluate", table, "--target", "y", "--out", table),
+    ):
+        done = bieqno(*arguments)
+        assert (done.code, "would be overwritten" in done.err) == (1, True)
+    assert (table.read_bytes(), model.read_bytes()) == before
 
 
 def test_what_is_not_there_is_named(bieqno, table, model, tmp_path):

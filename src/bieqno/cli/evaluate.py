@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 from bieqno.cli.own_data import Inputs, Members, Seed, Steps, Table, training_columns
-from bieqno.cli.tables import read_table
+from bieqno.cli.tables import as_asked, read_table
 from bieqno.cli.talk import check_writable, counting_bar, stoppable, warn
 from bieqno.regression.evaluation import LEVELS, evaluate, split_rows
 from bieqno.report.own_data import own_data_page, score_rows, verdict
@@ -41,7 +41,7 @@ def evaluate_table(
     numbers_file = out.with_suffix(".json")
     if numbers_file == out:
         raise typer.BadParameter(f"--out names the page, such as {out.with_suffix('.html')}")
-    check_writable(out)
+    check_writable(out, table)
     X, y = training_columns(read_table(table), target, inputs, table)
     if y.shape[1] > 1:
         raise ValueError(f"one target is evaluated at a time, got {', '.join(y)}")
@@ -52,8 +52,9 @@ def evaluate_table(
     with stoppable(lambda: "nothing was written"), counting_bar("evaluate") as on_progress:
         found = evaluate(X.to_numpy(), y.iloc[:, 0].to_numpy(), train, test, settings=settings, on_progress=on_progress)
     command = (
-        f"bieqno evaluate {shlex.quote(str(table))} --target {shlex.quote(target)} --inputs {shlex.quote(','.join(X))} "
-        f"--held-out {held_out:g} --most {most} --steps {steps} --members {members} --seed {seed}"
+        f"bieqno evaluate {shlex.quote(str(table))} --target {shlex.quote(as_asked(y))} --inputs {shlex.quote(as_asked(X))} "
+        f"--held-out {held_out:g} --most {most} --steps {steps} --members {members} --seed {seed} "
+        f"--out {shlex.quote(str(out))}"
     )
     page = own_data_page(found, source=table.name, target=str(y.columns[0]), inputs=list(X), command=command)
     content = {

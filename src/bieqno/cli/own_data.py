@@ -39,7 +39,7 @@ def fit(
 
     Example: bieqno fit table.csv --target y --inputs a,b --out model.bieqno
     """
-    check_writable(out)
+    check_writable(out, table)
     frame = read_table(table)
     X, y = training_columns(frame, target, inputs, table)
     model = GGPRegressor(max_steps=steps, members=members, random_state=seed, verbose=on_terminal())
@@ -70,7 +70,7 @@ def predict(
 
     Example: bieqno predict model.bieqno new.csv --out out.csv --samples 10
     """
-    check_writable(out)
+    check_writable(out, model, table)
     probabilities = _probabilities(quantiles)
     fitted = GGPRegressor.load(model)
     frame = read_table(table)
@@ -101,6 +101,9 @@ def training_columns(
         raise ValueError(f"{both[0]!r} is to be predicted, so it cannot be among the inputs")
     values = numbers(frame, [*chosen, *targets], source)
     values = values[complete_rows(values, source)]
+    for name in targets:
+        if values[name].nunique() == 1:
+            raise ValueError(f"column {name!r} of {source} has the same value everywhere: there is nothing to predict")
     for name in chosen:
         if values[name].nunique() == 1:
             warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")

@@ -27,6 +27,8 @@ def read_table(path: Path) -> pd.DataFrame:
         frame = _read_parquet(path) if path.suffix.lower() in _PARQUET else _read_csv(path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text in UTF-8; save it as CSV UTF-8") from error
+    except csv.Error as error:
+        raise ValueError(f"cannot read {path} as a table: {error}") from error
     frame.columns = frame.columns.map(str)
     if not len(frame):
         raise ValueError(f"{path} has columns but no rows")
@@ -47,18 +49,30 @@ def write_table(path: Path, frame: pd.DataFrame) -> None:
 
 
 def pick(asked: str, columns: Sequence[str], source: Path) -> list[str]:
-    """The columns that a text such as ``a,b`` asks for; a column whose own name has a comma is found too.
+    """The columns that a text such as ``a,b`` asks for; among several, a name with a comma stands in double quotes.
 
     Raises:
         ValueError: if there is no such column, or one is asked for twice.
     """
-    names = [asked] if asked in columns else [name.strip() for name in asked.split(",") if name.strip()]
+    names = [asked] if asked in columns else [name for name in _split(asked, ",") if name]
     for name in names:
         if name not in columns:
             raise ValueError(f"{source} has no column {name!r}; {did_you_mean(name, columns)}")
     if not names or len(set(names)) < len(names):
         raise ValueError(f"expected names of columns, each once, got {asked!r}")
     return names
+
+
+def as_asked(names: Iterable[str]) -> str:
+    """The text that asks `pick` for some columns.
+
+    Example:
+        >>> as_asked(["a", "b, of c"])
+        'a,"b, of c"'
+    """
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="").writerow(names)
+    return buffer.getvalue()
 
 
 def usable_inputs(frame: pd.DataFrame, targets: Iterable[str], source: Path) -> list[str]:
@@ -130,8 +144,8 @@ def _read_csv(path: Path) -> pd.DataFrame:
         first = file.readline()
         if not first.strip():
             raise ValueError(f"{path} is empty; its first line should name the columns")
-        separator = max(",;\t", key=first.count)
-        names = next(csv.reader([first], delimiter=separator))
+        separator = max(",;\t", key=lambda mark: len(_split(first, mark)))  # not what stands within quotes
+        names = _split(first, separator)
         twice = sorted({name for name in names if name and names.count(name) > 1})
         if twice:  # pandas would rename them silently
             raise ValueError(f"{path} has more than one column called {', '.join(map(repr, twice))}; rename them")
@@ -140,9 +154,18 @@ def _read_csv(path: Path) -> pd.DataFrame:
             with warnings.catch_warnings():
                 # Rows longer than the first line would lose values, or have one taken for a row's label.
                 warnings.simplefilter("error", pd.errors.ParserWarning)
-                return pd.read_csv(file, sep=separator, index_col=False)
+                frame = pd.read_csv(file, sep=separator, index_col=False, skipinitialspace=True)
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             raise ValueError(f"cannot read {path} as a table, do all rows have {len(names)} values? {error}") from error
+    frame.columns = frame.columns.map(str.strip)  # as in "a, b"
+    return frame
+
+
+def _split(line: str, separator: str) -> list[str]:
+    """The values of a line of CSV, without the space around them."""
+    return [
+        value.strip() for value in next(csv.reader([line.strip("\r\n")], delimiter=separator, skipinitialspace=True))
+    ]
 
 
 def _is_numeric(column: pd.Series) -> bool:

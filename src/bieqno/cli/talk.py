@@ -40,8 +40,10 @@ def stoppable(saved: Callable[[], str]) -> Iterator[None]:
         raise typer.Exit(130) from None
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a place where no file can be written, before hours are spent on what should go there."""
+def check_writable(path: Path, *read: Path | None) -> None:
+    """Refuse a place where no file can be written, before hours are spent on what should go there, and one that is read."""
+    if path.exists() and any(other is not None and other.exists() and path.samefile(other) for other in read):
+        raise ValueError(f"{path} is read by this command and would be overwritten; name another file with --out")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name a file in it")
     if not path.parent.is_dir():
