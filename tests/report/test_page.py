@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 from dataclasses import replace
 
 import chromium
@@ -88,6 +89,19 @@ def test_damaged_results_and_none_at_all_are_told(tmp_path):
     with pytest.raises(ValueError, match="step-1d is incomplete or damaged"):
         write_page(tmp_path)
     assert not (tmp_path / "report.html").exists()
+    write_result(synthetic.step(), tmp_path)
+    (folder / "config.json").write_text("[]")
+    with pytest.raises(ValueError, match="step-1d is incomplete or damaged"):
+        write_page(tmp_path)
+
+
+def test_two_results_of_one_experiment_are_not_mixed(tmp_path):
+    folder = write_result(Result("step-1d", "quick", 0, ()), tmp_path)
+    shutil.copytree(folder, tmp_path / ".step-1d.0123.old")  # left by a run that was killed
+    assert write_page(tmp_path).read_text().count('class="experiment"') == 1
+    shutil.copytree(folder, tmp_path / "step-1d-before")
+    with pytest.raises(ValueError, match="both hold step-1d"):
+        write_page(tmp_path)
 
 
 @pytest.fixture(scope="module")
@@ -153,6 +167,13 @@ def test_controls_work(browser, page):
     area = browser.run(f"{plot}.querySelector('svg').getBoundingClientRect().toJSON()")
     browser.mouse("mouseMoved", area["x"] + 0.1 * area["width"], area["y"] + area["height"] / 2)
     assert browser.run(f"{plot}.querySelector('.readout').textContent") == by_key
+
+    # With no method left there is nothing to read, and nothing goes wrong.
+    buttons = f"{plot}.querySelectorAll('[aria-pressed=true]').forEach((button) => button.click())"
+    browser.run(buttons)
+    browser.run(f"{plot}.querySelector('svg').focus()")
+    browser.key("ArrowLeft")
+    assert browser.complaints() == []
 
     # Another view has other values.
     browser.run(

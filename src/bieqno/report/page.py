@@ -17,7 +17,7 @@ from bieqno.experiments import EXPERIMENTS, Result, read_result
 from bieqno.experiments.results import FIGURES_FOLDER, METRICS_FILE
 from bieqno.report.assets import asset
 from bieqno.report.chart import FIRST_SHOWN
-from bieqno.report.claims import Judged, judge_all
+from bieqno.report.claims import SMOKE, Judged, judge_all
 from bieqno.report.findings import Verdict
 from bieqno.report.sections import section
 from bieqno.report.style import style_of
@@ -30,15 +30,18 @@ def write_page(folder: str | os.PathLike[str]) -> Path:
     """Make ``report.html`` of all results in a folder, replacing an older one in one step.
 
     Raises:
-        ValueError: if there is no result in it, or one that cannot be read.
+        ValueError: if there is no result in it, one that cannot be read, or two of one experiment.
     """
     folder = Path(folder)
-    found = [path.parent for path in sorted(folder.glob(f"*/{METRICS_FILE}"))]
+    # Hidden is what a run that was killed while it wrote has left.
+    found = [path.parent for path in sorted(folder.glob(f"*/{METRICS_FILE}")) if path.parent.name[0] != "."]
     if not found:
         raise ValueError(f"there are no results in {folder}; make some with: bieqno run demo --out {folder}")
     order = list(EXPERIMENTS)
     found.sort(key=lambda path: order.index(path.name) if path.name in order else len(order))
-    page = build_page([(_read(path), _stored_figures(path)) for path in found])
+    results = [_read(path) for path in found]
+    _check_each_once(found, results)
+    page = build_page([(result, _stored_figures(path)) for result, path in zip(results, found, strict=True)])
     target = folder / PAGE_FILE
     partial = target.with_name(f".{PAGE_FILE}.{secrets.token_hex(4)}.partial")
     try:
@@ -81,6 +84,8 @@ def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
 def _claim(judged: Judged) -> str:
     name, found = judged.claim.experiment, judged.finding
     link = f'<a href="#{escape(judged.source)}">{escape(judged.source)}</a>' if judged.source else ""
+    if judged.preset == SMOKE:
+        link += " at preset smoke: it shows that everything runs, the verdict means nothing"
     number = escape(found.number) if judged.source else f"<code>{escape(found.number)}</code> runs it"
     more = "".join(f"<li>{escape(text)}</li>" for text in found.further)
     further = f"<details><summary>more numbers</summary><ul>{more}</ul></details>" if more else ""
@@ -118,6 +123,15 @@ def _read(path: Path) -> Result:
         return read_result(path)
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"the result in {path} is incomplete or damaged ({error}); run it again") from error
+
+
+def _check_each_once(folders: Sequence[Path], results: Sequence[Result]) -> None:
+    """Two results of one experiment would share their place on the page, and one would show the other's figures."""
+    first: dict[str, Path] = {}
+    for folder, result in zip(folders, results, strict=True):
+        other = first.setdefault(result.experiment, folder)
+        if other != folder:
+            raise ValueError(f"{other} and {folder} both hold {result.experiment}; move one of them to another place")
 
 
 def _stored_figures(path: Path) -> dict[str, str]:

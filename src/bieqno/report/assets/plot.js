@@ -112,6 +112,7 @@ function plot(host, chart, label) {
   function lines(one, x, y, box, place) {
     const look = style(one.method);
     const stroke = { stroke: look.color, fill: "none", "stroke-width": 2, "stroke-dasharray": dashes(look.line), "data-series": one.method };
+    if (one.flat && one.y[0] === null) return [];
     if (one.flat) return [element("svg:line", { ...stroke, x1: box.left, x2: box.right, y1: y(one.y[0]), y2: y(one.y[0]) })];
     const made = [element("svg:path", { ...stroke, d: path(one.x, one.y, x, y) })];
     if (!one.error) return made;
@@ -167,6 +168,7 @@ function plot(host, chart, label) {
     if (!step) return;
     event.preventDefault();
     const found = places();
+    if (!found.length) return;
     const stride = Math.max(1, Math.round(found.length / 50));
     const now = cursor === null ? (step > 0 ? -stride : found.length) : found.indexOf(cursor);
     read(found[Math.min(found.length - 1, Math.max(0, now + step * stride))]);
