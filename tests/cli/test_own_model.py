@@ -65,6 +65,10 @@ def test_assimilate_takes_gaps_and_keeps_times(bieqno, folder):
     np.testing.assert_array_equal(analysis["observed"], observed["observed"])
     assert analysis.attrs["diverged"] == -1
     assert "RMSE against the truth" in done.out
+    other = assimilated(bieqno, folder, "--start", folder / "analysis.nc", "--members", 9, out="later.nc")
+    assert (other.code, "has 4 members, not 9" in other.err) == (1, True)
+    lost = assimilated(bieqno, folder, out="obs.nc")
+    assert (lost.code, "obs.nc is read by this command" in lost.err) == (1, True)
     again = assimilated(bieqno, folder, "--start", folder / "analysis.nc", out="later.nc")
     assert again.code == 0, again.err
     with xr.open_dataset(folder / "later.nc") as later:
@@ -123,6 +127,10 @@ def test_positions_bring_a_local_filter(folder):
         ),
         ("width = 8", 'object = "math:pi"', "'object' in [filter], 'math:pi': expected something to call"),
         ("spread = 1.0", "spread = [1.0, 2.0]", "one number or 12"),
+        ("spread = 1.0", "spread = nan", "'spread' in [ensemble] is more than 0, got nan"),
+        ("limit = 100.0", "limit = -1", "'limit' in [model] is more than 0, got -1"),
+        ("period = 12.0", "period = [12.0, 3.0]", "'period' has 2 numbers, 'positions' have 1 coordinates"),
+        ("burn_in = 2", "burn_in = 12", "it is 12 of 12 'windows'"),
         ("seed = 0", "seed = ", "setup.toml: Invalid value"),
         ("radius = [5.0]", "", "needs values of 'radius'"),
     ],
@@ -160,6 +168,8 @@ def test_files_that_do_not_fit(bieqno, folder, tmp_path):
     assert "did you mean 'observed'?" in tried(data, "--variable", "obseved").err
     assert "which variable" in tried(data.rename(observed="seen")).err
     assert "every value of 'observed' is missing" in tried(data.where(False)).err
+    dated = data.assign_coords(time=[f"day {k}" for k in range(data.sizes["time"])])
+    assert "times should be numbers or dates" in tried(dated).err
     (tmp_path / "obs.nc").write_text("no netCDF")
     foreign = assimilated(bieqno, folder, "--observations", tmp_path / "obs.nc", out="none.nc")
     assert "as netCDF" in foreign.err

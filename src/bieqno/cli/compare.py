@@ -14,7 +14,7 @@ from rich.table import Table
 from bieqno.assimilation import Filter, save_dataset, save_filter
 from bieqno.assimilation.own_setup import Entry, contest, contest_dataset, read_setup
 from bieqno.cli.own_model import SetupFile, fitting_filter, trained
-from bieqno.cli.talk import counting_bar, stoppable
+from bieqno.cli.talk import check_writable, counting_bar, stoppable
 from bieqno.report.own_setup import comparison_rows, own_setup_page, verdict
 from bieqno.tensorfile import replace_file
 
@@ -80,6 +80,7 @@ def _own_folder(out: Path) -> None:
     if foreign:
         raise ValueError(f"{out} holds other files, such as {foreign[0]}; name a new folder with --out")
     out.mkdir(parents=True, exist_ok=True)
+    check_writable(out / _FILES[0])
 
 
 def _numbers(entry: Entry) -> dict[str, Any]:

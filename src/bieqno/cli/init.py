@@ -1,5 +1,6 @@
 """``bieqno init``: a commented set-up that works as it is, to be changed into one's own."""
 
+import shlex
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
@@ -29,7 +30,7 @@ def init(
     typer.echo(f"""written to {folder}: {", ".join(_FILES)}
 
 Next, and then again after you have changed them to your own model:
-  cd {folder}
+  cd {shlex.quote(str(folder))}
   bieqno simulate setup.toml --out obs.nc
   bieqno train-filter setup.toml --out filter.bieqno
   bieqno assimilate setup.toml --observations obs.nc --filter filter.bieqno --out analysis.nc

@@ -54,7 +54,7 @@ def simulate_observations(
 
     Example: bieqno simulate setup.toml --out obs.nc
     """
-    check_writable(out)
+    check_writable(out, setup)
     own = read_setup(setup)
     spin_key, twin_key, mask_key = jax.random.split(jax.random.key(seed), 3)
     disturbed = own.state + own.spread * jax.random.normal(spin_key, own.state.shape)
@@ -77,7 +77,7 @@ def train_filter(
 
     Example: bieqno train-filter setup.toml --out filter.bieqno
     """
-    check_writable(out)
+    check_writable(out, setup)
     own = read_setup(setup)
     with stoppable(lambda: "no filter was written; start again, perhaps with fewer 'steps' in [training]"):
         filter = trained(own)
@@ -108,13 +108,17 @@ def assimilate(
 
     Example: bieqno assimilate setup.toml --observations obs.nc --filter filter.bieqno --out analysis.nc
     """
-    check_writable(out)
+    check_writable(out, setup, observations, filter, start)
     own = read_setup(setup)
     fitting = fitting_filter(filter, own)
     series = read_observations(observations, own, variable)
     start_key, run_key = jax.random.split(jax.random.key(own.tables.seed))
     count = members or own.tables.ensemble.members
     ensemble = own.ensemble(count, key=start_key) if start is None else jnp.asarray(last_ensemble(start, own))
+    if members is not None and len(ensemble) != members:
+        raise ValueError(
+            f"the last ensemble in {start} has {len(ensemble)} members, not {members}; leave out --members"
+        )
     with stoppable(lambda: "nothing was written"):
         run = cycle(
             fitting, own.model, own.observation, ensemble, series.observations,

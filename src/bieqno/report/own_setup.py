@@ -55,7 +55,9 @@ def verdict(entries: Sequence[Entry]) -> str:
     for size in _sizes(entries):
         here = [entry for entry in entries if entry.members == size]
         winner = min(here, key=_rank)
-        said.append(f"{_label(winner)} ({winner.average(winner.errors)[0]:.3f}) at N = {size}")
+        error = winner.average(winner.errors)[0]
+        best = "none, for all diverged," if math.isnan(error) else f"{_label(winner)} ({error:.3f})"
+        said.append(f"{best} at N = {size}")
     return f"Least error: {', '.join(said)}."
 
 

@@ -91,6 +91,11 @@ def read_setup(path: Path) -> OwnSetup:
         tables = checked(Tables, given)
     except (tomllib.TOMLDecodeError, ValueError) as error:
         raise ValueError(f"{path}: {error}") from error
+    compared = tables.compare
+    if compared.burn_in >= compared.windows:
+        raise ValueError(
+            f"{path}: 'burn_in' in [compare] leaves nothing: it is {compared.burn_in} of {compared.windows} 'windows'"
+        )
     find = _finder(path)
     model = find("object", "model", tables.model.object, _callable_or_model)
     state = find("state", "model", tables.model.state, _vector)
@@ -101,8 +106,8 @@ def read_setup(path: Path) -> OwnSetup:
     window = tables.model.window if tables.model.window is not None else float(getattr(model, "window", 1.0))
     first = find("first", "ensemble", tables.ensemble.first, lambda item: _ensemble(item, n))
     spread = np.asarray(tables.ensemble.spread, float)
-    if spread.shape not in {(), (n,)} or not (spread > 0).all():
-        raise ValueError(f"{path}: 'spread' in [ensemble] is positive, one number or {n}, got {tables.ensemble.spread}")
+    if spread.shape not in {(), (n,)}:
+        raise ValueError(f"{path}: 'spread' in [ensemble] is one number or {n}, got {tables.ensemble.spread}")
     teacher = find("teacher", "training", tables.training.teacher, lambda item: _filter(item, observation, state))
     build = find("object", "filter", tables.filter.object, _callable_or_class)
     return OwnSetup(
@@ -136,6 +141,11 @@ def _positions(path: Path, tables: Tables, find: Finder, n: int, m: int) -> tupl
     if variables.shape[1] != values.shape[1]:
         sizes = f"{variables.shape[1]} coordinates in [model] and {values.shape[1]} in [observation]"
         raise ValueError(f"{path}: 'positions' have {sizes}; they must agree")
+    period = tables.model.period
+    if isinstance(period, list) and len(period) != variables.shape[1]:
+        raise ValueError(
+            f"{path}: 'period' has {len(period)} numbers, 'positions' have {variables.shape[1]} coordinates"
+        )
     if not tables.compare.radius:
         raise ValueError(f"{path}: where positions are given, [compare] needs values of 'radius' to try")
     return variables, values

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from bieqno.nearest import did_you_mean
 
 T = TypeVar("T")
+_POSITIVE = {"above": 0.0}
 
 
 def _count(default: int, least: int = 1) -> Any:
@@ -29,10 +30,10 @@ class ModelTable:
 
     object: str
     state: str
-    window: float | None = None
-    limit: float = 1e3
+    window: float | None = field(default=None, metadata=_POSITIVE)
+    limit: float = field(default=1e3, metadata=_POSITIVE)
     positions: str | None = None
-    period: float | list[float] | None = None
+    period: float | list[float] | None = field(default=None, metadata=_POSITIVE)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class EnsembleTable:
     """
 
     members: int = _count(20, least=2)
-    spread: float | list[float] = 1.0
+    spread: float | list[float] = field(default=1.0, metadata=_POSITIVE)
     first: str | None = None
 
 
@@ -106,9 +107,9 @@ class TrainingTable:
     own_steps: int = _count(3000)
     sizes: list[int] = field(default_factory=lambda: [2, 16], metadata={"least": 1})
     batch: int = _count(256)
-    shift: float = 0.1
-    noise: float = 0.1
-    learning_rate: float = 2e-3
+    shift: float = field(default=0.1, metadata={"least": 0})
+    noise: float = field(default=0.1, metadata={"least": 0})
+    learning_rate: float = field(default=2e-3, metadata=_POSITIVE)
 
 
 @dataclass(frozen=True)
@@ -132,8 +133,8 @@ class CompareTable:
     burn_in: int = _count(20, least=0)
     tuning_truths: int = _count(4)
     tuning_windows: int = _count(100, least=2)
-    inflation: list[float] = field(default_factory=lambda: [1.0, 1.02, 1.05, 1.1, 1.2, 1.35])
-    radius: list[float] = field(default_factory=list)
+    inflation: list[float] = field(default_factory=lambda: [1.0, 1.02, 1.05, 1.1, 1.2, 1.35], metadata=_POSITIVE)
+    radius: list[float] = field(default_factory=list, metadata=_POSITIVE)
 
 
 @dataclass(frozen=True)
@@ -183,9 +184,12 @@ def checked(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
             continue
         if not _fits(value, hint):
             raise ValueError(f"{key!r}{where} is {_kind(hint)}, got {value!r}")
-        least = item.metadata.get("least")
-        if least is not None and any(number < least for number in (value if isinstance(value, list) else [value])):
+        numbers = value if isinstance(value, list) else [value]
+        least, above = item.metadata.get("least"), item.metadata.get("above")
+        if least is not None and not all(number >= least for number in numbers):
             raise ValueError(f"{key!r}{where} is at least {least}, got {value!r}")
+        if above is not None and not all(number > above for number in numbers):  # not a NaN either
+            raise ValueError(f"{key!r}{where} is more than {above:g}, got {value!r}")
         if isinstance(value, list) and not value:
             raise ValueError(f"{key!r}{where} is an empty list; give it a value, or leave it out")
         values[key] = value

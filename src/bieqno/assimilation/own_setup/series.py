@@ -114,6 +114,8 @@ def _check_times(found: xr.DataArray, path: Path) -> None:
     if found.dims[0] not in found.coords or found.shape[0] < 3:
         return
     times = found[found.dims[0]].values
+    if times.dtype.kind not in "fiuM":
+        raise ValueError(f"{path}: times should be numbers or dates, got {times.dtype} such as {times[0]!r}")
     steps = np.diff(times).astype(float)
     if not (steps > 0).all() or np.ptp(steps) > 1e-3 * steps.mean():
         raise ValueError(
