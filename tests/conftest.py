@@ -17,9 +17,16 @@ import jax
 import pytest
 
 # `ci` draws the same few examples every time, for each new shape compiles anew; `dev` looks for many new ones.
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=6, database=None)
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=4, database=None)
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=100)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forget_compiled_programs():
+    """Every compiled program holds maps of memory, of which a process has a limited number: with thousands it crashes."""
+    yield
+    jax.clear_caches()
 
 
 @pytest.fixture

