@@ -60,7 +60,7 @@ def step_operations() -> tuple[float, float]:
 def our_step(microbatches: int) -> Callable[[], float]:
     """Seconds per training step, by `fit` itself."""
     filter = EnNF(OBSERVED, width=WIDTH, depth=LAYERS, key=jax.random.key(0))
-    loss, batch, chunk = ImitationLoss(paper_lorenz96().observation), a_batch(), 10
+    loss, batch, chunk = ImitationLoss(paper_lorenz96().observation, jnp.array(1.0)), a_batch(), 10
 
     def source(key):
         return batch

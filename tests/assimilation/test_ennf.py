@@ -129,6 +129,14 @@ def test_saved_and_loaded_are_the_same(filter, tmp_path):
     assert eqx.tree_equal(load_filter(tmp_path / "filter.bieqno"), Inflated(filter, 1.1), typematch=True)
 
 
+@pytest.mark.parametrize("code", [jnp.zeros(2, int), jnp.array(0.5)])
+def test_a_forged_code_is_refused(code, tmp_path):
+    forged = eqx.tree_at(lambda f: f.teacher, STUDENTS["code"], code)
+    save_filter(tmp_path / "filter.bieqno", forged)
+    with pytest.raises(PersistenceError, match="one whole number"):
+        load_filter(tmp_path / "filter.bieqno")
+
+
 def test_functions_are_not_saved(tmp_path):
     with pytest.raises(PersistenceError, match="modules"):
         save_filter(tmp_path / "f.bieqno", lambda ensemble, observed, *, key: ensemble)

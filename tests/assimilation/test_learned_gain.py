@@ -69,6 +69,21 @@ def test_it_tells_its_teachers_apart():
     assert gap[0] < gap[1]
 
 
+@pytest.mark.parametrize("value", [[1.0, -2.0, 0.5], [np.nan] * 3])
+def test_gradients_of_the_weights_are_finite_where_eigenvalues_coincide(value):
+    """Two members give one direction, missing values none: nothing is differentiated through the decomposition."""
+    filter = LearnedGain(3, width=4, depth=1, key=jax.random.key(0))
+    prior = jax.random.normal(jax.random.key(1), (2, 4))
+    observed = Observation([0, 1, 2], 0.5).window(jnp.array(value))
+
+    def loss(operator):
+        moved = eqx.tree_at(lambda f: f.operator, filter, operator)(prior, observed, key=jax.random.key(2))
+        return jnp.sum(moved**2)
+
+    gradient = eqx.filter_grad(loss)(filter.operator)
+    assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
+
+
 def test_wrong_sizes_are_refused():
     filter = LearnedGain(2, key=jax.random.key(0))
     with pytest.raises(ValueError, match="takes 2 observed values, got 1"):

@@ -46,6 +46,15 @@ def test_the_papers_protocol_has_one_record_and_ensembles_that_the_teacher_did_n
     assert not jnp.allclose(unseen[0], unseen[1])
 
 
+def test_the_papers_baseline_begins_where_the_paper_says():
+    setup = paper_lorenz63()
+    assert setup.ensemble(1, key=KEY).tolist() == [[-8.0, -9.0, 28.0]]
+    # Its deviation from the truth is drawn on the ring, and is that of the ensembles' mean.
+    ring = paper_lorenz96()
+    many = ring.ensemble(2000, key=KEY)
+    np.testing.assert_allclose(ring.ensemble(1, key=KEY)[0], many.mean(axis=0), atol=5 / np.sqrt(2000))  # five sigmas
+
+
 def explode(ensemble, observed, *, key):
     """A filter that is lost at once."""
     return ensemble * 1e9

@@ -2,8 +2,7 @@
 
 Two things make it work when it is cycled, and not only on the teacher's priors. It sees priors that are worse than the
 teacher's, with the posterior to aim at unchanged: forecasts from displaced starts, whose errors look like a forecast's.
-And it sees small ensembles: members drawn from the teacher's many, with
-the teacher's own analyses of these members.
+And it sees small ensembles: members drawn from the teacher's many, with the teacher's own analyses of these members.
 """
 
 import math
@@ -65,6 +64,10 @@ class LessonSource(eqx.Module):
 
     def __check_init__(self) -> None:
         available = self.lessons.prior.shape[1]
+        if self.model is not None and self.lessons.prior.shape[0] == self.lessons.runs:
+            raise ValueError(
+                "running a window anew takes the one before it, but the runs have one window; leave out model"
+            )
         for size in self.sizes:
             if not 1 <= size <= min(available, self.members):
                 raise ValueError(
@@ -183,7 +186,7 @@ def imitate(
     A filter with stacked weights (`EnNF.stacked`) is fine-tuned for each variable, all at once.
 
     Args:
-        filter: the student; an `EnNF` is first standardised to the lessons.
+        filter: the student; standardise an `EnNF` first, by `Lessons.standardise`.
         lessons: what the teacher did.
         steps: number of optimizer steps.
         model: the dynamics: priors are then worsened by displacing the members at the start of the window and
@@ -211,12 +214,19 @@ def imitate(
         >>> bool(result.losses[-1] < result.losses[0])
         True
     """
+    teachers = int(jnp.max(lessons.teacher)) + 1
+    if teachers > max(filter.teachers, 1):
+        raise ValueError(
+            f"the lessons are of {teachers} teachers, the filter has {filter.teachers}: make it with teachers={teachers}"
+        )
+    # Where the teacher moved nothing, as with nothing observed, there is no unit to be had from it.
+    moved = jnp.std(lessons.posterior - lessons.prior)
     source = LessonSource(
         lessons, jnp.std(lessons.posterior, axis=(0, 1)), model, sizes, members, shift, noise, translation
     )
     return fit(
         filter,
-        ImitationLoss(lessons.observation, jnp.std(lessons.posterior - lessons.prior)),
+        ImitationLoss(lessons.observation, jnp.where(moved > 0, moved, 1)),
         source,
         steps=steps,
         optimizer=_decaying_adam(learning_rate, steps),

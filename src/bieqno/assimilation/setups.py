@@ -34,7 +34,9 @@ class Setup(eqx.Module):
     limit: float = eqx.field(static=True)
 
     def ensemble(self, members: int, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """A first ensemble."""
+        """A first ensemble; one member alone is its mean, the baseline of the paper."""
+        if members == 1:
+            return self.baseline(jax.random.split(key)[0])[None]
         centre_key, member_key = jax.random.split(key)
         noise = jax.random.normal(member_key, (members, *self.state.shape), self.state.dtype)
         return self.baseline(centre_key) + noise * self.deviation

@@ -53,11 +53,27 @@ class Lessons(eqx.Module):
     def standardise(self, student: EnNF) -> EnNF:
         """A student that is standardised to these lessons."""
         predicted = jax.vmap(jax.vmap(self.observation.operator))(self.prior)
-        return student.standardised(self.prior, self.posterior, predicted, self.perturbed)
+        # As the student will see them: a missing value is what each member predicts.
+        perturbed = jnp.where(self.mask[:, None], self.perturbed, predicted)
+        return student.standardised(self.prior, self.posterior, predicted, perturbed)
 
     @classmethod
     def together(cls, *several: "Lessons") -> "Lessons":
-        """The lessons of several teachers of one observing system, numbered in the order given."""
+        """The lessons of several teachers of one observing system, numbered in the order given.
+
+        Raises:
+            ValueError: if the lessons are of different observing systems, ensemble sizes or lengths of runs.
+        """
+        for other in several[1:]:
+            kinds = [(x.prior.shape[0] // x.runs, *x.prior.shape[1:]) for x in (several[0], other)]
+            if kinds[0] != kinds[1]:
+                raise ValueError(
+                    f"lessons have one (windows, members, variables) for all, got {kinds[0]} and {kinds[1]}"
+                )
+            if not eqx.tree_equal(several[0].observation, other.observation):
+                raise ValueError(
+                    "lessons of different observing systems cannot be put together: teach each with the same one"
+                )
         numbered = [eqx.tree_at(lambda x: x.teacher, x, jnp.full_like(x.teacher, k)) for k, x in enumerate(several)]
         arrays = ("prior", "posterior", "perturbed", "value", "mask", "reference", "teacher")
         return cls(

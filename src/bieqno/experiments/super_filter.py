@@ -61,7 +61,8 @@ class Settings:
     Attributes:
         preset: name of the settings.
         members: ensemble size of teachers and student.
-        truths: truths that the teachers show, and as many unseen ones.
+        truths: truths that the teachers show.
+        unseen: truths that the student is judged on.
         windows: windows of each.
         student: settings of the `LearnedGain`.
         training: settings of `imitate`.
@@ -86,7 +87,7 @@ PRESETS = {
 
 
 def teachers() -> dict[str, Filter]:
-    """The four filters; the local one sees each observation with half its weight at a distance of one variable.
+    """The four filters; the local one sees each observation with 0.68 of its weight at a distance of one variable, 0.21 at two.
 
     All are inflated alike. Without it they lose the truth now and then, with innovations of a hundred standard deviations, and
     the few such windows would decide every distance.

@@ -98,6 +98,10 @@ class EnNF(eqx.Module):
             raise ValueError(f"expected standardisers of states () and observations ({m},), got {shapes}")
         if (self.teacher is None) == (self.teachers > 0):
             raise ValueError("a code of the teacher is given if there are teachers, and only then")
+        if self.teacher is not None and (self.teacher.shape or not jnp.issubdtype(self.teacher.dtype, jnp.integer)):
+            raise ValueError(
+                f"the code of the teacher is one whole number, got {self.teacher.dtype}{self.teacher.shape}"
+            )
         if self.weights is not None:
             shared = [leaf.shape for leaf in jax.tree.leaves(eqx.filter(self.operator, eqx.is_array))]
             own = [leaf.shape[1:] for leaf in self.weights]

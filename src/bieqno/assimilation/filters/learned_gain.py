@@ -78,6 +78,10 @@ class LearnedGain(eqx.Module):
             raise ValueError(f"{self.observations} observed values need an operator of sizes {expected}, got {sizes}")
         if (self.teacher is None) == (self.teachers > 0):
             raise ValueError("a code of the teacher is given if there are teachers, and only then")
+        if self.teacher is not None and (self.teacher.shape or not jnp.issubdtype(self.teacher.dtype, jnp.integer)):
+            raise ValueError(
+                f"the code of the teacher is one whole number, got {self.teacher.dtype}{self.teacher.shape}"
+            )
 
     def acting_as(self, teacher: int | Int[Array, ""]) -> "LearnedGain":
         """The same filter in the role of one of its teachers, counted from 0."""
