@@ -116,7 +116,7 @@ class LearnedGain(eqx.Module):
             coefficients = self.operator((column[:, None], seen), context=jnp.concatenate([*code, error, correlation]))
             return jnp.sum(coefficients[:, : along.shape[1]] * along, axis=1)
 
-        return ensemble + jax.vmap(analyse, 1, 1)(A) * scale
+        return (ensemble + jax.vmap(analyse, 1, 1)(A) * scale).astype(ensemble.dtype)
 
 
 def _sizes(observations: int, teachers: int) -> tuple[int, int, int]:
