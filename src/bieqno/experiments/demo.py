@@ -19,7 +19,7 @@ DESCRIPTION = Description(
     question="What can be seen of the paper in a few minutes? Smaller versions of four studies: fewer data sets, ensemble sizes "
     "and training steps.",
     claim="Those of step-1d, trig-2d, lorenz63 and lorenz96.",
-    minutes={"smoke": 2.0, "quick": 7.0},
+    minutes={"smoke": 2.0, "quick": 9.0},
     methods=tuple(dict.fromkeys(name for study in _STUDIES for name in study.DESCRIPTION.methods)),
 )
 
