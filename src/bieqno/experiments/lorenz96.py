@@ -48,7 +48,7 @@ PRESETS = {
     "quick": _QUICK,
     "paper": replace(
         _QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(4, 200),
-        training={"steps": 1000, **_LESSONS}, fine_tuning={"steps": 20_000, **_LESSONS},
+        training={"steps": 1000, **_LESSONS}, fine_tuning={"steps": 12_000, **_LESSONS},
     ),
 }  # fmt: skip
 
