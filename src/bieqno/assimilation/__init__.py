@@ -13,6 +13,8 @@ from bieqno.assimilation.filters import (
     Inflated,
     IterativeEnKF,
     LearnedGain,
+    LocalEnNF,
+    LocalUpdate,
     ParticleFilter,
     PriorInflated,
     Relaxed,
@@ -46,8 +48,10 @@ from bieqno.assimilation.records import (
 )
 from bieqno.assimilation.storage import load_filter, save_filter
 from bieqno.assimilation.summary import summarise
+from bieqno.assimilation.surroundings import Places, Surroundings
 from bieqno.assimilation.teacher import Lessons, teach
 from bieqno.assimilation.trials import Trials, make_trials, sweep
+from bieqno.assimilation.truth_training import train_filter
 from bieqno.assimilation.tuning import Tuning, tune
 from bieqno.assimilation.twin import Observations, Run, Twin, cycle, simulate, spin_up
 
@@ -68,6 +72,8 @@ __all__ = [
     "LearnedGain",
     "Lessons",
     "LinearModel",
+    "LocalEnNF",
+    "LocalUpdate",
     "Lorenz63",
     "Lorenz96",
     "Neighbours",
@@ -76,12 +82,14 @@ __all__ = [
     "Observations",
     "Observed",
     "ParticleFilter",
+    "Places",
     "PriorInflated",
     "Record",
     "Relaxed",
     "Rotated",
     "Run",
     "SerialEnSRF",
+    "Surroundings",
     "ThreeDVar",
     "Trials",
     "Tuning",
@@ -110,5 +118,6 @@ __all__ = [
     "sweep",
     "teach",
     "to_dataset",
+    "train_filter",
     "tune",
 ]

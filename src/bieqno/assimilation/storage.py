@@ -8,11 +8,12 @@ from bieqno import persistence
 from bieqno.assimilation import filters, models
 from bieqno.assimilation.filters.filter import Filter
 from bieqno.assimilation.localization import Neighbours
+from bieqno.assimilation.surroundings import Links, Surroundings
 from bieqno.tensorfile import PersistenceError
 
 _KNOWN = tuple(
     item
-    for item in (*vars(filters).values(), *vars(models).values(), Neighbours)
+    for item in (*vars(filters).values(), *vars(models).values(), Neighbours, Links, Surroundings)
     if isinstance(item, type) and issubclass(item, eqx.Module)
 )
 

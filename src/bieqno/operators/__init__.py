@@ -7,6 +7,7 @@ from bieqno.operators.networks import MLP, FourierFeatures
 from bieqno.operators.pooling import AbstractPool, CustomPool, MeanPool
 from bieqno.operators.posterior import PosteriorOperator
 from bieqno.operators.scaling import Standardiser
+from bieqno.operators.trunk import TrunkAndBranch
 
 __all__ = [
     "MLP",
@@ -21,4 +22,5 @@ __all__ = [
     "MeanPool",
     "PosteriorOperator",
     "Standardiser",
+    "TrunkAndBranch",
 ]

@@ -6,7 +6,7 @@ over the elements of a set. `MLP` is the default; a module of Equinox or of your
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, ClassVar, TypeAlias, TypedDict
 
 import equinox as eqx
 import jax
@@ -72,6 +72,7 @@ class MLP(eqx.Module):
         ((2,), (2,))
     """
 
+    takes_parts: ClassVar[bool] = True
     features: FourierFeatures | None
     layers: tuple[eqx.nn.Linear, ...]
     activation: Callable[[Array], Array] = eqx.field(static=True)
@@ -159,8 +160,8 @@ def _apply_to_parts(layer: eqx.nn.Linear, parts: tuple[Array, ...]) -> Array:
 
 
 def apply_network(network: Network, *parts: Array) -> Array:
-    """Apply any network to the concatenation of `parts`, in parts where it knows how to."""
-    if isinstance(network, MLP) or len(parts) == 1:
+    """Apply any network to the concatenation of `parts`, in parts where it knows how to (`takes_parts`)."""
+    if getattr(network, "takes_parts", False) or len(parts) == 1:
         return network(*parts)
     return network(jnp.concatenate(parts))
 

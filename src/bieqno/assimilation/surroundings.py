@@ -1,0 +1,162 @@
+"""What lies round every variable: for filters that act locally and know where things are."""
+
+from collections.abc import Sequence
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from scipy.spatial import KDTree
+
+from bieqno.assimilation.localization import Neighbours
+
+
+class Places(eqx.Module):
+    """Where values are, and of which kind each is: the variables of a state, or observations.
+
+    Args:
+        positions: one row a value.
+        kinds: number of the field that each belongs to, counted from 0; None if there is one.
+        period: circumference of space, one number or one a dimension, infinite where it does not close; None if
+            it closes nowhere.
+
+    Example:
+        >>> ring = Places(jnp.arange(40.0)[:, None], period=40.0)
+        >>> ring.at([0, 4, 8]).positions[:, 0].tolist()
+        [0.0, 4.0, 8.0]
+        >>> Places.apart(3).kinds.tolist()
+        [0, 1, 2]
+    """
+
+    positions: Float[np.ndarray, "n d"]
+    kinds: Int[np.ndarray, "n"]
+    period: tuple[float, ...] | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        positions: Float[Array | np.ndarray, "n d"],
+        kinds: Sequence[int] | Int[Array | np.ndarray, "n"] | None = None,
+        *,
+        period: float | tuple[float, ...] | None = None,
+    ) -> None:
+        self.positions = np.asarray(positions, float)
+        if self.positions.ndim != 2:
+            raise ValueError(f"positions have one row a value, got shape {self.positions.shape}")
+        count, dimensions = self.positions.shape
+        self.kinds = np.zeros(count, int) if kinds is None else np.asarray(kinds, int)
+        if self.kinds.shape != (count,) or (count and self.kinds.min() < 0):
+            raise ValueError(f"{count} positions need as many kinds, counted from 0; got {self.kinds}")
+        self.period = None if period is None else tuple(np.broadcast_to(period, dimensions).tolist())
+
+    @classmethod
+    def grid(cls, *shape: int, fields: int = 1, period: float | tuple[float, ...] | None = None) -> "Places":
+        """A regular grid with spacing one, field after field, the last dimension running fastest."""
+        points = np.stack(np.meshgrid(*(np.arange(size, dtype=float) for size in shape), indexing="ij"), axis=-1)
+        points = points.reshape(-1, len(shape))
+        return cls(np.tile(points, (fields, 1)), np.repeat(np.arange(fields), len(points)), period=period)
+
+    @classmethod
+    def apart(cls, count: int) -> "Places":
+        """Values without positions, each of its own kind: everything is near everything."""
+        return cls(np.zeros((count, 1)), np.arange(count))
+
+    @property
+    def kind_count(self) -> int:
+        """Number of kinds."""
+        return int(self.kinds.max(initial=0)) + 1
+
+    def at(self, numbers: Sequence[int] | Int[np.ndarray, "k"]) -> "Places":
+        """Some of them, such as those that are observed."""
+        chosen = np.asarray(numbers, int)
+        return Places(self.positions[chosen], self.kinds[chosen], period=self.period)
+
+
+class Links(eqx.Module):
+    """For each of some places the others near it, padded to the same number.
+
+    Args:
+        indices: their numbers, nearest first.
+        offset: from here to there, in units of the radius.
+        present: which of them are there, the others being padding.
+    """
+
+    indices: Int[Array, "n k"]
+    offset: Float[Array, "n k d"]
+    present: Bool[Array, "n k"]
+
+    @classmethod
+    def within(cls, radius: float, here: Places, there: Places) -> "Links":
+        """All of `there` within a radius of each of `here`."""
+        if here.period != there.period:
+            raise ValueError(f"both places are of one space, got periods {here.period} and {there.period}")
+        if not (radius > 0 and np.isfinite(radius)):
+            raise ValueError(f"a radius is positive and finite, got {radius}")
+        near = Neighbours.within(radius, here.positions, there.positions, period=here.period)
+        indices = np.asarray(near.indices)
+        offset = there.positions[indices] - here.positions[:, None]
+        if here.period is not None:
+            length = np.asarray(here.period)
+            whole = np.where(np.isfinite(length), length, 1.0)
+            offset = np.where(np.isfinite(length), (offset + whole / 2) % whole - whole / 2, offset)
+        present = np.isfinite(np.asarray(near.distance))
+        offset = np.where(present[..., None], offset / radius, 0)
+        return cls(near.indices, jnp.asarray(offset, jnp.result_type(float)), jnp.asarray(present))
+
+
+class Surroundings(eqx.Module):
+    """What can act on each variable: the observations near it and the variables beside it.
+
+    Built once by `Surroundings.of`. The same learned weights serve in any surroundings of the same kinds and units.
+
+    Args:
+        near: for each variable the observations within the radius.
+        beside: for each variable the variables within reach, itself first.
+        between: for each observation the observations within the radius.
+        variables: kind of each variable.
+        observations: kind of each observation.
+
+    Example:
+        >>> ring = Places.grid(8, period=8.0)
+        >>> around = Surroundings.of(ring, ring.at([0, 4]), radius=2.0, reach=1.0)
+        >>> around.near.present.sum(axis=1).tolist(), around.beside.indices.shape
+        ([1, 1, 2, 1, 1, 1, 2, 1], (8, 3))
+    """
+
+    near: Links
+    beside: Links
+    between: Links
+    variables: Int[Array, "n"]
+    observations: Int[Array, "m"]
+
+    @classmethod
+    def of(cls, variables: Places, observations: Places, *, radius: float, reach: float) -> "Surroundings":
+        """Find what is near.
+
+        Args:
+            variables: where the variables of the state are.
+            observations: where the observations are.
+            radius: how far an observation can act.
+            reach: how far away other variables are looked at.
+        """
+        return cls(
+            Links.within(radius, variables, observations),
+            Links.within(reach, variables, variables),
+            Links.within(radius, observations, observations),
+            jnp.asarray(variables.kinds),
+            jnp.asarray(observations.kinds),
+        )
+
+
+def spacing(places: Places) -> float:
+    """Typical distance from a place to the next: the median; 1 where all are in one place.
+
+    Example:
+        >>> spacing(Places.grid(40, fields=2, period=40.0).at(range(0, 80, 4)))
+        4.0
+    """
+    points = np.unique(places.positions, axis=0)
+    if len(points) < 2:
+        return 1.0
+    box = None if places.period is None else np.where(np.isfinite(places.period), places.period, 0)
+    wrapped = points if box is None else np.where(box > 0, points % np.where(box > 0, box, 1), points)
+    return float(np.median(KDTree(wrapped, boxsize=box).query(wrapped, k=2)[0][:, 1]))

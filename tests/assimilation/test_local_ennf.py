@@ -1,0 +1,167 @@
+"""The local filter: order, place and size do not matter where they should not, and it begins as a Kalman filter."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bieqno.assimilation import LocalEnNF, LocalUpdate, Observation, Places, Surroundings, load_filter, save_filter
+from bieqno.assimilation.filters import local_ennf
+from bieqno.assimilation.filters.tapered_gain import weights
+from bieqno.assimilation.surroundings import Links, spacing
+from bieqno.operators import Standardiser
+
+N, SIZE = 4, 12
+RING = Places.grid(SIZE, period=float(SIZE))
+PRIOR = jax.random.normal(jax.random.key(0), (N, SIZE))
+NOISE = jax.random.normal(jax.random.key(1), (N, SIZE))
+PLAIN = Standardiser.unit(1)
+# Rounding of sums in another order, in 32 bits, through a few layers.
+CLOSE = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def around(stations, ring=RING, radius=4.0):
+    return Surroundings.of(ring, ring.at(stations), radius=radius, reach=2.0)
+
+
+@pytest.fixture(scope="module")
+def update():
+    """Weights that matter: those of the last layers are small in the beginning."""
+    small = LocalUpdate(1, state=PLAIN, predicted=PLAIN, width=8, small=4, channels=2, key=jax.random.key(2))
+    return eqx.tree_at(lambda u: u.operator.fit.trunk.layers[-1].weight, small, replace_fn=lambda w: 10 * w)
+
+
+@eqx.filter_jit
+def analyse(update, prior, value, surroundings, noise, mask=None, stations=(0, 3, 7)):
+    return update(prior, Observation(stations, 0.5).window(value, mask=mask), surroundings, noise)
+
+
+VALUE = jnp.array([1.0, -2.0, 0.5])
+STATIONS = (0, 3, 7)
+
+
+@given(order=st.permutations(range(N)))
+def test_equivariant_to_members(update, order):
+    order = np.array(order)
+    expected = analyse(update, PRIOR, VALUE, around(STATIONS), NOISE)[order]
+    np.testing.assert_allclose(analyse(update, PRIOR[order], VALUE, around(STATIONS), NOISE[order]), expected, **CLOSE)
+
+
+@given(order=st.permutations(range(3)))
+def test_invariant_to_the_order_of_observations(update, order):
+    stations = tuple(STATIONS[k] for k in order)
+    found = analyse(update, PRIOR, VALUE[np.array(order)], around(stations), NOISE, stations=stations)
+    np.testing.assert_allclose(found, analyse(update, PRIOR, VALUE, around(STATIONS), NOISE), **CLOSE)
+
+
+@given(shift=st.integers(1, SIZE - 1))
+def test_equivariant_to_translations_of_a_ring(update, shift):
+    stations = tuple((s + shift) % SIZE for s in STATIONS)
+    moved = analyse(
+        update, jnp.roll(PRIOR, shift, 1), VALUE, around(stations), jnp.roll(NOISE, shift, 1), stations=stations
+    )
+    np.testing.assert_allclose(
+        jnp.roll(moved, -shift, 1), analyse(update, PRIOR, VALUE, around(STATIONS), NOISE), **CLOSE
+    )
+
+
+def test_a_missing_value_is_as_if_it_had_never_been(update):
+    found = analyse(update, PRIOR, jnp.array([1.0, jnp.nan, 0.5]), around(STATIONS), NOISE)
+    without = analyse(update, PRIOR, jnp.array([1.0, 0.5]), around((0, 7)), NOISE, stations=(0, 7))
+    np.testing.assert_allclose(found, without, **CLOSE)
+
+
+def test_nothing_observed_changes_nothing(update):
+    found = analyse(update, PRIOR, jnp.full(3, jnp.nan), around(STATIONS), NOISE)
+    np.testing.assert_array_equal(found, PRIOR)
+
+
+@pytest.mark.parametrize("members", [1, 2, 30])
+def test_any_ensemble_size_and_any_spread(update, members):
+    for spread in (1.0, 1e-8, 0.0):
+        prior = spread * jax.random.normal(jax.random.key(3), (members, SIZE))
+        found = analyse(update, prior, VALUE, around(STATIONS), jnp.ones_like(prior))
+        assert jnp.all(jnp.isfinite(found))
+
+
+def test_gradients_are_finite_where_all_members_agree(update):
+    def distance(prior):
+        return jnp.sum(analyse(update, prior, VALUE, around(STATIONS), NOISE) ** 2)
+
+    assert jnp.all(jnp.isfinite(jax.grad(distance)(jnp.zeros((N, SIZE)))))
+
+
+def test_chunks_give_the_same(update, monkeypatch):
+    whole = update(PRIOR, Observation(STATIONS, 0.5).window(VALUE), around(STATIONS), NOISE)
+    monkeypatch.setattr(local_ennf, "CHUNK", 5 * N * 4)  # five variables at a time, so that the last chunk is padded
+    cut = update(PRIOR, Observation(STATIONS, 0.5).window(VALUE), around(STATIONS), NOISE)
+    np.testing.assert_allclose(cut, whole, **CLOSE)
+
+
+def test_the_same_weights_serve_on_a_larger_ring(update):
+    """What is far away is not noticed: the ring cut open and made longer, with more observations far off."""
+    longer = Places.grid(4 * SIZE, period=4.0 * SIZE)
+    stations = (*STATIONS, 30, 33)
+    prior = jnp.concatenate([PRIOR, jnp.ones((N, 3 * SIZE))], axis=1)
+    noise = jnp.concatenate([NOISE, jnp.ones((N, 3 * SIZE))], axis=1)
+    large = LocalEnNF(update, around(STATIONS)).at(around(stations, longer))
+    value = jnp.concatenate([VALUE, jnp.array([9.0, 9.0])])
+    found = large.update(prior, Observation(stations, 0.5).window(value), large.surroundings, noise)
+    # Variable 5 sees the stations 3 and 7, in both; these are beyond the radius of all others but 0, which is in both.
+    np.testing.assert_allclose(found[:, 5], analyse(update, PRIOR, VALUE, around(STATIONS), NOISE)[:, 5], **CLOSE)
+
+
+def test_two_dimensions_and_two_fields(tmp_path):
+    grid = Places.grid(3, 4, fields=2, period=(np.inf, 4.0))
+    surroundings = Surroundings.of(grid, grid.at([0, 13, 20]), radius=2.0, reach=1.0)
+    pair = Standardiser.unit(2)
+    filter = LocalEnNF(
+        LocalUpdate(2, state=pair, predicted=pair, width=8, small=4, channels=2, key=jax.random.key(0)), surroundings
+    )
+    prior = jax.random.normal(jax.random.key(1), (3, 24))
+    observed = Observation([0, 13, 20], 1.0).window(jnp.ones(3))
+    save_filter(tmp_path / "f.bieqno", filter)
+    found = [f(prior, observed, key=jax.random.key(2)) for f in (filter, load_filter(tmp_path / "f.bieqno"))]
+    np.testing.assert_array_equal(*found)
+    assert not jnp.array_equal(found[0], prior)
+
+
+def test_what_does_not_fit_is_refused(update):
+    filter = LocalEnNF(update, around(STATIONS))
+    with pytest.raises(ValueError, match="12 variables and 3 observations, the state has 5 and 3"):
+        filter(jnp.ones((2, 5)), Observation(STATIONS[:1] * 3, 1.0).window(VALUE), key=jax.random.key(0))
+    plane = Places.grid(2, 2)
+    with pytest.raises(ValueError, match="for 1 dimensions, the surroundings have 2"):
+        filter.at(Surroundings.of(plane, plane, radius=1.0, reach=1.0))
+    with pytest.raises(ValueError, match="one space"):
+        Links.within(1.0, RING, Places.grid(4))
+    with pytest.raises(ValueError, match="positive and finite"):
+        around(STATIONS, radius=np.inf)
+    with pytest.raises(ValueError, match="as many kinds"):
+        Places(np.zeros((2, 1)), [0])
+
+
+def test_the_weights_solve_the_tapered_system(x64):
+    """As many steps of conjugate gradients as unknowns are exact."""
+    places = Places(jnp.arange(5.0)[:, None])
+    links = Links.within(9.0, places, places)
+    S, d = jax.random.normal(jax.random.key(0), (3, 5)), jnp.arange(5.0)
+    from bieqno.assimilation import gaspari_cohn
+
+    gap = jnp.abs(jnp.arange(5.0)[:, None] - jnp.arange(5.0)) / 9
+    matrix = gaspari_cohn(gap, 0.4) * (S.T @ S) + jnp.eye(5)
+    # What is added where nothing is left to solve is 1e-8.
+    np.testing.assert_allclose(weights(S, d, links, 0.4), jnp.linalg.solve(matrix, d), rtol=1e-6)
+
+
+def test_offsets_go_the_shorter_way():
+    links = Links.within(2.0, RING, RING)
+    signed = np.asarray(links.offset[0, :, 0] * 2)
+    assert dict(zip(np.asarray(links.indices[0]).tolist(), signed.tolist(), strict=True)) == {
+        0: 0.0, 1: 1.0, 11: -1.0, 2: 2.0, 10: -2.0,
+    }  # fmt: skip
+    assert spacing(RING.at([0, 4, 8])) == 4.0
+    assert spacing(Places.apart(3)) == 1.0
