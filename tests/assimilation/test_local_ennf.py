@@ -165,3 +165,14 @@ def test_offsets_go_the_shorter_way():
     }  # fmt: skip
     assert spacing(RING.at([0, 4, 8])) == 4.0
     assert spacing(Places.apart(3)) == 1.0
+
+
+def test_it_cannot_read_the_truth_off_an_error_law(update):
+    """Where the error depends on the value, the value that it is evaluated at is the observed one."""
+    law = Observation(STATIONS, lambda d: 0.1 * d + 0.5)
+    found = [
+        update(PRIOR, law.window(VALUE, reference=reference), around(STATIONS), NOISE)
+        for reference in (VALUE, VALUE + 1, None)
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])

@@ -8,7 +8,7 @@ through time unless asked for. An ensemble that blows up begins anew, as a rando
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields
 from functools import lru_cache
 from types import MappingProxyType
 
@@ -248,7 +248,8 @@ def train_filter(
         on_progress=on_progress,
         key=fit_key,
     )
-    return replace(result, module=LocalEnNF(result.module, around))
+    told = {field.name: getattr(result, field.name) for field in fields(result)}
+    return FitResult(**{**told, "module": LocalEnNF(result.module, around)})
 
 
 def find_surroundings(

@@ -1,14 +1,31 @@
 """The experiments of the paper and beyond: each a file with settings, presets and ``run() -> Result``."""
 
-from bieqno.experiments import demo, ennf_options, lorenz63, lorenz96, step_1d, super_filter, trig_2d
+from bieqno.experiments import (
+    demo,
+    ennf_options,
+    irregular,
+    large,
+    lorenz63,
+    lorenz63_truth,
+    lorenz96,
+    lorenz96_truth,
+    mnmef,
+    step_1d,
+    super_filter,
+    trig_2d,
+)
 from bieqno.experiments.cases import Cases
 from bieqno.experiments.description import Description
 from bieqno.experiments.provenance import provenance, run_key
 from bieqno.experiments.results import Progress, Result, Row, read_result, write_result
 
 EXPERIMENTS = {
-    module.NAME: module for module in (demo, step_1d, trig_2d, lorenz63, lorenz96, super_filter, ennf_options)
-}
+    module.NAME: module
+    for module in (
+        demo, step_1d, trig_2d, lorenz63, lorenz96, super_filter, ennf_options,
+        lorenz63_truth, lorenz96_truth, mnmef, irregular, large,
+    )
+}  # fmt: skip
 
 __all__ = [
     "EXPERIMENTS",
@@ -19,8 +36,13 @@ __all__ = [
     "Row",
     "demo",
     "ennf_options",
+    "irregular",
+    "large",
     "lorenz63",
+    "lorenz63_truth",
     "lorenz96",
+    "lorenz96_truth",
+    "mnmef",
     "provenance",
     "read_result",
     "run_key",

@@ -23,6 +23,9 @@ from bieqno.operators import MLP, EquivariantOperator, Standardiser, TrunkAndBra
 BUMPS = 9  # by which a relative position is told to a network, along each dimension
 FACTS, RELATIONS, EXTRAS = 5, 4, 6  # numbers that describe an observation, its relation to a variable, and the variable
 CHUNK = 2**21  # numbers in a hidden layer: variables go in chunks of about this, so that memory is bounded
+LEAST_ERROR = (
+    1e-2  # of an observation, in units of its climate: a law that passes through zero is not to be believed there
+)
 LEAST = 1e-3  # spread, in units of the climate, below which an ensemble counts as collapsed
 
 
@@ -61,20 +64,20 @@ class LocalUpdate(eqx.Module):
         beside_key, element_key, operator_key, fit_key = jax.random.split(key, 4)
         place, C = BUMPS * dimensions, channels
         variable_kinds, observation_kinds = state.scale.shape[0], predicted.scale.shape[0]
-        net = {"width": small, "activation": jax.nn.silu}
-        self.beside = MLP(place + 2 * variable_kinds, 3 * C, depth=2, key=beside_key, **net)
-        self.elements = MLP(
-            place + variable_kinds + observation_kinds + FACTS + RELATIONS, C + small, depth=3, key=element_key, **net
-        )
+        silu = jax.nn.silu
+        self.beside = MLP(place + 2 * variable_kinds, 3 * C, width=small, depth=2, activation=silu, key=beside_key)
+        element = place + variable_kinds + observation_kinds + FACTS + RELATIONS
+        self.elements = MLP(element, C + small, width=small, depth=3, activation=silu, key=element_key)
         member, context = 2 * C + 2, 2 * C + small + EXTRAS + variable_kinds
         self.operator = EquivariantOperator(
             member,
             1 + 4 + 2 * C,
             context_size=context,
+            width=small,
             depth=2,
+            activation=silu,
             fit=TrunkAndBranch(small, small + context, 1, 4 + 2 * C, width=width, link=small, scale=0.1, key=fit_key),
             key=operator_key,
-            **net,
         )
         self.taper = jnp.zeros(2)
         self.state = state
@@ -96,15 +99,19 @@ class LocalUpdate(eqx.Module):
         mean, scale = self.state.mean[around.variables], self.state.scale[around.variables]
         x, A = anomalies((ensemble - mean) / scale)
         y, Y = anomalies(observed.predict(ensemble))
-        S, d = observed.whiten(Y), observed.whiten((observed.value - y)[None])[0]
-        variance = jnp.sum(S**2, axis=0)
+        # An error law evaluated at the true value would tell a network what that value is.
+        observed = eqx.tree_at(lambda o: o.reference, observed, observed.value)
         unit = self.predicted.scale[around.observations]
+        std = jnp.sqrt(observed.std**2 + (LEAST_ERROR * unit) ** 2)
+        trust = observed.std / std
+        S, d = trust * observed.whiten(Y), trust * observed.whiten((observed.value - y)[None])[0]
+        variance = jnp.sum(S**2, axis=0)
         facts = [
             jnp.arcsinh(d / jnp.sqrt(1 + variance)),
             variance / (1 + variance),
             jnp.arcsinh(3 * jnp.where(observed.mask, observed.value - y, 0) / unit),
             (y - self.predicted.mean[around.observations]) / unit,
-            jnp.log(observed.std / unit),
+            jnp.log(std / unit),
         ]
         radius = jax.nn.sigmoid(1 + self.taper[0] + self.taper[1] * jnp.log(count / 10))
         seen = _Seen(

@@ -44,7 +44,7 @@ def weights(
     matrix = jnp.einsum("mN,mkN->mk", S, S[between.indices]) * taper(between, radius)
     diagonal = 1 + jnp.sum(S**2, axis=1)
 
-    def step(carry: tuple[Array, ...], _: None) -> tuple[tuple[Array, ...], None]:
+    def step(carry: tuple[Array, Array, Array, Array], _: None) -> tuple[tuple[Array, Array, Array, Array], None]:
         x, residual, direction, size = carry
         image = direction + jnp.sum(matrix * direction[between.indices], axis=1)
         length = size / (jnp.sum(direction * image) + TINY)

@@ -1,0 +1,204 @@
+"""Experiment ``large``: weights that were trained on 40 variables, on rings of up to a million."""
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation import Filter, Lorenz96, Observation, Places, cycle, keep_mean, make_trials, train_filter, tune
+from bieqno.assimilation.truth_training import find_surroundings
+from bieqno.experiments import mnmef
+from bieqno.experiments.cases import Cases
+from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.filter_experiment import as_array, as_filter
+from bieqno.experiments.results import Progress, Result, Row
+from bieqno.scores import rmse
+
+NAME = "large"
+DESCRIPTION = Description(
+    title="From 40 variables to a million",
+    question="A filter is trained on a ring of 40 variables. Do the same weights serve on rings ten, a hundred, a thousand times "
+    "as long, and what do time and memory become?",
+    claim="None; the paper's filter does not grow.",
+    minutes={"smoke": 1.5, "quick": 12.0, "paper": 30.0},
+    methods=("EnNF", "LETKF tuned"),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Attributes:
+        preset: name of the settings.
+        sizes: numbers of variables, each a multiple of 4.
+        timed_only: numbers of variables of which one analysis is made and no more.
+        members: ensemble size.
+        windows: length of a run.
+        burn_in: windows that do not count.
+        total: truths times variables of a run, so that errors of all sizes are over as many values.
+        tuning: truths and windows that the LETKF is tuned on, with 40 variables.
+        training: settings of `train_filter`.
+    """
+
+    preset: str
+    sizes: tuple[int, ...]
+    timed_only: tuple[int, ...] = ()
+    members: int = 10
+    windows: int = 160
+    burn_in: int = 60
+    total: int = 4000
+    tuning: tuple[int, int] = (4, 200)
+    training: dict[str, Any] = field(default_factory=dict)
+
+
+PRESETS = {
+    "smoke": Settings(
+        "smoke", (40, 80), members=5, windows=12, burn_in=4, total=160, tuning=(2, 20),
+        training=dict(mnmef.PRESETS["smoke"].training),
+    ),
+    "quick": Settings(
+        "quick", (40, 400, 4_000, 40_000), (1_000_000,), training=dict(mnmef.PRESETS["quick"].training)
+    ),
+    "paper": Settings(
+        "paper", (40, 400, 4_000, 40_000, 400_000), (1_000_000,), windows=260, total=40_000, tuning=(8, 400),
+        training={**mnmef.PRESETS["quick"].training, "steps": 8000},
+    ),
+}  # fmt: skip
+
+
+def run(
+    settings: Settings | str = "quick",
+    *,
+    seed: int = 0,
+    only: Collection[str] = (),
+    cases: Cases | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Run the experiment.
+
+    Args:
+        settings: what to run, or the name of a preset: smoke, quick or paper.
+        seed: what everything random grows from.
+        only: the methods to run, all if empty.
+        cases: where the training and finished runs are kept.
+        on_progress: called before each part.
+    """
+    s, kept, started = settings_of(settings, PRESETS), Cases() if cases is None else cases, time.perf_counter()
+    train_key, truth_key, tune_key, run_key = jax.random.split(jax.random.key(seed), 4)
+
+    def tell(part: str, done: float, *training: Any) -> None:
+        if on_progress is not None:
+            on_progress(Progress(part, done, 1.0, time.perf_counter() - started, *training))
+
+    def learn() -> dict[str, np.ndarray]:
+        system = mnmef.system()
+        result = train_filter(
+            system.model, system.observation, state=system.state, variables=system.places, **s.training, key=train_key,
+            on_progress=lambda p: tell("training", 0.5 * p.step / p.steps, p.step, p.steps, p.loss),
+        )  # fmt: skip
+        return {"filter": as_array(result.module)}
+
+    def search() -> dict[str, np.ndarray]:
+        system, (truths, windows) = mnmef.system(), s.tuning
+        practice = make_trials(
+            system.model,
+            system.observation,
+            windows,
+            state=system.state,
+            truths=truths,
+            members=s.members,
+            key=tune_key,
+        )
+        opponent = mnmef.letkf(40, mnmef.STATIONS)
+        found = tune(
+            opponent.build, opponent.grid, system.model, system.observation, practice, burn_in=windows // 10,
+            limit=system.limit, key=run_key,
+        )  # fmt: skip
+        return {name: np.array(value) for name, value in found.best.items()}
+
+    def learned(size: int) -> Filter:
+        trained = as_filter(kept.take("training", learn)["filter"])
+        observation, places = _observation(size), Places.grid(size, period=float(size))
+        return trained.at(find_surroundings(observation, size, variables=places))
+
+    def tuned(size: int) -> Filter:
+        found = {name: jnp.asarray(value) for name, value in kept.take("tuning", search).items()}
+        return mnmef.letkf(size, np.arange(0, size, 4)).build(**found)
+
+    makers = {"EnNF": learned, "LETKF tuned": tuned}
+    rows: list[Row] = []
+    sizes = (*s.sizes, *s.timed_only)
+    for place, size in enumerate(sizes):
+        for method, make in makers.items():
+            if only and method not in only:
+                continue
+            tell(f"{method}, {size:,} variables", 0.5 + 0.5 * place / len(sizes))
+            runs = 0 if size in s.timed_only else max(1, s.total // size)
+            found = kept.take(
+                f"{method}, {size} variables",
+                partial(_measure, make, size, runs, s, truth_key, run_key),
+            )
+            about = {"ensemble_size": s.members, "protocol": f"{size:,} variables"}
+            for metric, values in found.items():
+                sound = values[np.isfinite(values)]
+                lost = {"diverged": int(values.size - sound.size)} if metric == "rmse" else {}
+                rows.append(Row.of(f"n={size}", method, metric, sound.tolist(), **about, **lost))
+    return Result(NAME, s.preset, seed, tuple(rows))
+
+
+def _observation(size: int) -> Observation:
+    """Every fourth variable, by a slice: a list of a quarter of a million numbers would be compiled in."""
+    return Observation(lambda z: z[::4], 1.0)
+
+
+def _measure(
+    make: Callable[[int], Filter], size: int, runs: int, s: Settings, truth_key: PRNGKeyArray, run_key: PRNGKeyArray
+) -> dict[str, np.ndarray]:
+    """Errors on `runs` truths, and what one analysis takes: seconds, and memory beside what goes in and out."""
+    filter = make(size)
+    model, observation = Lorenz96(size, 8.0, window=0.15, step=0.05), _observation(size)
+    found = {}
+    if runs:
+        errors = [_error(filter, model, observation, s, jax.random.fold_in(truth_key, k), run_key) for k in range(runs)]
+        found["rmse"] = np.array(errors)
+    prior = 3.6 * jax.random.normal(jax.random.key(0), (s.members, size))
+    observed = observation.window(prior[0, ::4] + 1)
+    arrays, static = eqx.partition((filter, observed), eqx.is_array)
+
+    def analyse(arrays: Any, prior: Float[Array, "N n"]) -> Float[Array, "N n"]:
+        filter, observed = eqx.combine(arrays, static)
+        return filter(prior, observed, key=run_key)
+
+    compiled = jax.jit(analyse).lower(arrays, prior).compile()
+    memory: Any = compiled.memory_analysis()
+    seconds = []
+    for _ in range(6):
+        begun = time.perf_counter()
+        jax.block_until_ready(compiled(arrays, prior))
+        seconds.append(time.perf_counter() - begun)
+    return found | {"seconds": np.array([min(seconds[1:])]), "mebibytes": np.array([memory.temp_size_in_bytes / 2**20])}
+
+
+@eqx.filter_jit
+def _error(
+    filter: Filter, model: Lorenz96, observation: Observation, s: Settings, key: PRNGKeyArray, run_key: PRNGKeyArray
+) -> Float[Array, ""]:
+    """Error of the analysis mean, averaged over the windows of one run; NaN if it diverged."""
+    trials = make_trials(
+        model, observation, s.windows, state=jnp.full(model.size, 8.0), truths=1, members=s.members, spin=60, key=key
+    )
+    trial = jax.tree.map(lambda x: x[0], trials)
+    run = cycle(
+        filter, model, observation, trial.ensembles, trial.twins.observations, record=keep_mean, limit=1e3,
+        key=run_key,
+    )  # fmt: skip
+    error = jnp.mean(rmse(trial.twins.truth, run.kept)[s.burn_in :])
+    return jnp.where(run.diverged < 0, error, jnp.nan)

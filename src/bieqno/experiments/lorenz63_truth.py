@@ -1,0 +1,84 @@
+"""Experiment ``lorenz63-truth``: the paper's first set-up, with a filter that is trained against the truth."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from jaxtyping import Array
+
+from bieqno.assimilation import Filter, Floored, Inflated, IterativeEnKF, ParticleFilter, Rotated
+from bieqno.assimilation.setups import paper_lorenz63
+from bieqno.experiments import lorenz63
+from bieqno.experiments.cases import Cases
+from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.filter_experiment import Tuned
+from bieqno.experiments.results import Progress, Result
+from bieqno.experiments.truth_study import Settings, System, run_study
+
+NAME = "lorenz63-truth"
+DESCRIPTION = Description(
+    title="Lorenz's model of 1963, trained against the truth",
+    question="A filter that imitates another cannot be better than it. How good does one become that is trained against truths "
+    "of the model itself, when it is tested on truths that it never saw?",
+    claim="None; the paper's filter imitates an EnKF.",
+    minutes={"smoke": 1.0, "quick": 10.0, "paper": 80.0},
+    methods=("EnNF", "EnKF tuned", "ETKF tuned", "iterative EnKF tuned", "particle filter tuned"),
+)
+_PAPER = Settings(
+    "paper",
+    sizes=(2, 4, 8, 16, 32, 64),
+    tuned_sizes=(2, 4, 8, 16, 32, 64),
+    truths=64,
+    tuning=(16, 400),
+    training={"sizes": {2: 192, 5: 128, 12: 64, 32: 32}, "steps": 60_000},
+)
+PRESETS = {
+    "smoke": Settings(
+        "smoke", (2, 4), (4,), 2, 15, 0, (2, 15), {"sizes": {2: 8}, "steps": 4, "settings": {"width": 8, "small": 8}}
+    ),
+    "quick": replace(
+        _PAPER, preset="quick", tuned_sizes=(2, 8, 64), tuning=(8, 200), training={**_PAPER.training, "steps": 5000}
+    ),
+    "paper": _PAPER,
+}  # fmt: skip
+
+
+def opponents() -> list[Tuned]:
+    """The classical filters, with inflation or jitter to be found."""
+    model = paper_lorenz63().model
+
+    def iterative(inflation: float | Array) -> Filter:
+        return Rotated(Inflated(Floored(IterativeEnKF(model), lorenz63.FLOOR), inflation))
+
+    def particles(jitter: float | Array) -> Filter:
+        return Floored(ParticleFilter(jitter), lorenz63.FLOOR)
+
+    return [
+        *lorenz63.opponents(),
+        Tuned("iterative EnKF tuned", iterative, {"inflation": lorenz63.INFLATIONS}),
+        Tuned("particle filter tuned", particles, {"jitter": (0.1, 0.25, 0.5, 1.0, 1.5)}),
+    ]
+
+
+def run(
+    settings: Settings | str = "quick",
+    *,
+    seed: int = 0,
+    only: Collection[str] = (),
+    cases: Cases | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Run the experiment.
+
+    Args:
+        settings: what to run, or the name of a preset: smoke, quick or paper.
+        seed: what everything random grows from.
+        only: the methods to run, all if empty.
+        cases: where the training and finished runs are kept.
+        on_progress: called before each part.
+    """
+    setup = paper_lorenz63()
+    system = System(setup.model, setup.observation, setup.state, None, setup.limit)
+    return run_study(
+        NAME, system, settings_of(settings, PRESETS), opponents(), seed=seed, only=only, cases=cases,
+        on_progress=on_progress,
+    )  # fmt: skip

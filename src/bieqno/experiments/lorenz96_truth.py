@@ -1,0 +1,90 @@
+"""Experiment ``lorenz96-truth``: the paper's second set-up, with a local filter that is trained against the truth."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from jaxtyping import Array
+
+from bieqno.assimilation import ETKF, Filter, Floored, Inflated, IterativeEnKF, ParticleFilter, Places, Rotated
+from bieqno.assimilation.setups import paper_lorenz96
+from bieqno.experiments import lorenz96
+from bieqno.experiments.cases import Cases
+from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.filter_experiment import Tuned
+from bieqno.experiments.results import Progress, Result
+from bieqno.experiments.truth_study import Settings, System, run_study
+
+NAME = "lorenz96-truth"
+DESCRIPTION = Description(
+    title="Lorenz's model of 1996, trained against the truth",
+    question="The paper's filter sees all observations from every variable and imitates an EnKF on one truth. How good does a "
+    "local one become that is trained against truths of the model, when it is tested on truths that it never saw?",
+    claim="None; the paper's filter imitates an EnKF.",
+    minutes={"smoke": 1.5, "quick": 12.0, "paper": 90.0},
+    methods=(
+        "EnNF", "EnKF tuned", "ETKF tuned", "LETKF tuned", "iterative EnKF tuned", "particle filter tuned",
+    ),
+)  # fmt: skip
+_PAPER = Settings(
+    "paper",
+    sizes=(2, 4, 8, 16, 32, 64),
+    tuned_sizes=(2, 4, 8, 16, 32, 64),
+    truths=64,
+    tuning=(8, 200),
+    training={"sizes": {2: 48, 5: 32, 12: 16, 32: 8}, "steps": 30_000},
+)
+PRESETS = {
+    "smoke": Settings(
+        "smoke", (2, 4), (4,), 2, 15, 0, (2, 15), {"sizes": {2: 4}, "steps": 4, "settings": {"width": 8, "small": 8}}
+    ),
+    "quick": replace(
+        _PAPER, preset="quick", tuned_sizes=(8, 16), tuning=(4, 150), training={**_PAPER.training, "steps": 2400}
+    ),
+    "paper": _PAPER,
+}  # fmt: skip
+
+
+def opponents() -> list[Tuned]:
+    """The classical filters, with inflation, localization or jitter to be found."""
+    model, inflation = paper_lorenz96().model, {"inflation": lorenz96.INFLATIONS}
+
+    def etkf(inflation: float | Array) -> Filter:
+        return Rotated(Inflated(Floored(ETKF(), lorenz96.FLOOR), inflation))
+
+    def iterative(inflation: float | Array) -> Filter:
+        return Rotated(Inflated(Floored(IterativeEnKF(model), lorenz96.FLOOR), inflation))
+
+    def particles(jitter: float | Array) -> Filter:
+        return Floored(ParticleFilter(jitter), lorenz96.FLOOR)
+
+    return [
+        *lorenz96.opponents(),
+        Tuned("ETKF tuned", etkf, inflation),
+        Tuned("iterative EnKF tuned", iterative, inflation),
+        Tuned("particle filter tuned", particles, {"jitter": (0.1, 0.25, 0.5, 1.0, 1.5)}),
+    ]
+
+
+def run(
+    settings: Settings | str = "quick",
+    *,
+    seed: int = 0,
+    only: Collection[str] = (),
+    cases: Cases | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Run the experiment.
+
+    Args:
+        settings: what to run, or the name of a preset: smoke, quick or paper.
+        seed: what everything random grows from.
+        only: the methods to run, all if empty.
+        cases: where the training and finished runs are kept.
+        on_progress: called before each part.
+    """
+    setup = paper_lorenz96()
+    system = System(setup.model, setup.observation, setup.state, Places.grid(24, period=24.0), setup.limit)
+    return run_study(
+        NAME, system, settings_of(settings, PRESETS), opponents(), seed=seed, only=only, cases=cases,
+        on_progress=on_progress,
+    )  # fmt: skip

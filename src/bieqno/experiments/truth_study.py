@@ -1,0 +1,276 @@
+"""Studies of the filter that is trained against the truth: train once, tune the opponents, run all on truths nobody has seen.
+
+Every method goes through the same truths, observations and first ensembles with the same keys. A *network* is which of the
+observations there are: all of them, or those that a mask leaves. Scores are per truth; none is over windows after a divergence.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
+
+from bieqno.assimilation import (
+    Filter,
+    LocalEnNF,
+    Observation,
+    Places,
+    Trials,
+    cycle,
+    make_trials,
+    sweep,
+    train_filter,
+    tune,
+)
+from bieqno.assimilation.models import Lorenz63, Lorenz96
+from bieqno.experiments.cases import Cases
+from bieqno.experiments.filter_experiment import Tuned, as_array, as_filter
+from bieqno.experiments.results import Progress, Result, Row
+from bieqno.scores import relative_rmse, rmse
+from bieqno.training import Progress as TrainingProgress
+
+LEARNED, FINE_TUNED = "EnNF", "EnNF fine-tuned"
+SCORES = ("rmse", "relative_rmse", "spread_error_ratio", "coverage_90", "diverged")
+NORMAL_90 = 1.645  # half the width of the central 90 % of a normal law
+TRAINING_SHARE = 0.5  # of the time of a study, for the progress to tell
+
+Mask: TypeAlias = Callable[[int, PRNGKeyArray], Bool[Array, "T m"]]
+"""Which observations there are in each of so many windows."""
+
+
+class System(NamedTuple):
+    """What is to be filtered.
+
+    Attributes:
+        model: the dynamics.
+        observation: what is observed.
+        state: a state near the attractor.
+        places: where the variables are; None if they have no places.
+        limit: absolute value beyond which a run has diverged.
+    """
+
+    model: Lorenz63 | Lorenz96
+    observation: Observation
+    state: Float[Array, "n"]
+    places: Places | None
+    limit: float = 1e3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Attributes:
+        preset: name of the settings.
+        sizes: ensemble sizes of the learned filter.
+        tuned_sizes: ensemble sizes of the opponents, each tuned for itself.
+        truths: unseen truths.
+        windows: length of a run.
+        burn_in: windows at the beginning that do not count.
+        tuning: truths and windows that the opponents are tuned on.
+        training: settings of `train_filter`.
+        fine_tuning: those of a further training for each size; empty for none.
+    """
+
+    preset: str
+    sizes: tuple[int, ...]
+    tuned_sizes: tuple[int, ...]
+    truths: int = 64
+    windows: int = 200
+    burn_in: int = 0
+    tuning: tuple[int, int] = (4, 200)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    fine_tuning: Mapping[str, Any] = field(default_factory=dict)
+
+
+def run_study(
+    name: str,
+    system: System,
+    settings: Settings,
+    opponents: Sequence[Tuned],
+    *,
+    networks: Mapping[str, Mask | None] = MappingProxyType({"unseen": None}),
+    published: Sequence[Row] = (),
+    seed: int,
+    only: Collection[str] = (),
+    cases: Cases | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Result:
+    """Train, tune and compare.
+
+    Args:
+        name: of the experiment.
+        system: what is filtered.
+        settings: what is run.
+        opponents: filters to be tuned, for each network and size.
+        networks: by name, which observations there are; None for all. The names are the protocols of the rows.
+        published: rows of others, put beside.
+        seed: what everything random grows from.
+        only: the methods to run, all if empty.
+        cases: where trainings and finished runs are kept.
+        on_progress: called before each part.
+    """
+    s, kept, started = settings, Cases() if cases is None else cases, time.perf_counter()
+    train_key, truth_key, tune_key, run_key, mask_key = jax.random.split(jax.random.key(seed), 5)
+
+    def tell(part: str, done: float, training: TrainingProgress | None = None) -> None:
+        if on_progress is not None:
+            step = (0, 0, None) if training is None else (training.step, training.steps, training.loss)
+            on_progress(Progress(part, done, 1.0, time.perf_counter() - started, *step))
+
+    def learn(size: int | None = None) -> dict[str, np.ndarray]:
+        """Train for all sizes, or from there on for one."""
+        if size is None:
+            more, key, share = dict(s.training), train_key, TRAINING_SHARE
+        else:
+            truths = {size: max(4, 320 // size)}
+            more, key, share = (
+                {**s.fine_tuning, "sizes": truths, "begin": learned()[0].update},
+                jax.random.fold_in(train_key, size),
+                0.0,
+            )
+        begun = time.perf_counter()
+        result = train_filter(
+            system.model, system.observation, state=system.state, variables=system.places, **more, key=key,
+            on_progress=lambda p: tell("training" if size is None else f"fine-tuning, N = {size}", share * p.step / p.steps, p),
+        )  # fmt: skip
+        return {
+            "filter": as_array(result.module),
+            "seconds": np.array(time.perf_counter() - begun),
+            "blown_up": np.array(sum(int(runs.blown_up) for runs in result.source_state)),
+        }
+
+    def lesson(size: int | None) -> dict[str, np.ndarray]:
+        return kept.take("training" if size is None else f"fine-tuning, N={size}", partial(learn, size))
+
+    def learned(size: int | None = None) -> tuple[LocalEnNF, dict[str, float]]:
+        return as_filter(lesson(size)["filter"]), {}
+
+    @cache
+    def trials(network: str, members: int, practice: bool = False) -> Trials:
+        truths, windows = s.tuning if practice else (s.truths, s.windows)
+        made = make_trials(
+            system.model, system.observation, windows, state=system.state, truths=truths, members=members,
+            key=tune_key if practice else truth_key,
+        )  # fmt: skip
+        return _masked(made, networks[network], windows, mask_key)
+
+    def tuned(opponent: Tuned, network: str, size: int) -> tuple[Filter, dict[str, float]]:
+        found = tune(
+            opponent.build, opponent.grid, system.model, system.observation, trials(network, size, True),
+            burn_in=s.tuning[1] // 10, limit=system.limit, key=run_key,
+        ).best  # fmt: skip
+        return opponent.build(**{key: jnp.asarray(value) for key, value in found.items()}), found
+
+    jobs: list[tuple[str, str, int, Callable[[], tuple[Filter, dict[str, float]]]]] = []
+    for network in networks:
+        jobs += [(LEARNED, network, size, learned) for size in s.sizes]
+        if s.fine_tuning:
+            jobs += [(FINE_TUNED, network, size, partial(learned, size)) for size in s.sizes]
+        jobs += [
+            (o.name, network, size, partial(tuned, o, network, size))
+            for o in opponents for size in s.tuned_sizes
+        ]  # fmt: skip
+    jobs = [job for job in jobs if not only or job[0] in only]
+    rows: list[Row] = []
+    found_scores = []
+    for done, (method, network, size, make) in enumerate(jobs):
+        share = TRAINING_SHARE + (1 - TRAINING_SHARE) * done / len(jobs)
+
+        def score(make: Any = make, network: str = network, size: int = size) -> dict[str, np.ndarray]:
+            filter, settings = make()
+            scores = _scores(system, filter, trials(network, size), s.burn_in, run_key)
+            return scores | {f"found.{key}": np.array(value) for key, value in settings.items()}
+
+        where = f"{method}, N = {size}" + (f", {network}" if len(networks) > 1 else "")
+        tell(where, share)
+        found = kept.take(where.replace(" = ", "="), score)
+        rows += _rows(method, network, size, found)
+        found_scores.append((method, network, size, np.stack([found[metric] for metric in SCORES])))
+    for label, trained in ((LEARNED, (None,)), (FINE_TUNED, s.sizes if s.fine_tuning else ())):
+        for own in trained if not only or label in only else ():
+            facts, case = lesson(own), "training" if own is None else f"N={own}"
+            rows += [
+                Row.of(case, label, fact, [float(facts[fact])], ensemble_size=own) for fact in ("seconds", "blown_up")
+            ]
+    arrays = {"scores": _dataset(found_scores)} if found_scores else {}
+    return Result(name, s.preset, seed, (*rows, *(row for row in published if not only or row.method in only)), arrays)
+
+
+class _Scored(eqx.Module):
+    """One run and its scores, as a value: runs with filters of one kind share one compilation."""
+
+    filter: Filter
+    model: Lorenz63 | Lorenz96
+    observation: Observation
+    limit: float = eqx.field(static=True)
+    burn_in: int = eqx.field(static=True)
+    key: PRNGKeyArray
+
+    def __call__(self, trial: Trials) -> Float[Array, "5"]:
+        run = cycle(
+            self.filter, self.model, self.observation, trial.ensembles, trial.twins.observations, limit=self.limit,
+            key=jax.random.fold_in(self.key, trial.numbers),
+        )  # fmt: skip
+        truth, mean = trial.twins.truth[self.burn_in :], run.kept["mean"][self.burn_in :]
+        count = trial.ensembles.shape[0]
+        # The spread that exchangeable members would need to have on average for the error of their mean.
+        spread = run.kept["spread"][self.burn_in :] * jnp.sqrt((count + 1) / count)
+        error = jnp.abs(truth - mean)
+        return jnp.stack(
+            [
+                jnp.mean(rmse(truth, mean)),
+                relative_rmse(truth, mean),
+                jnp.sqrt(jnp.mean(spread**2) / jnp.mean(error**2)),
+                jnp.mean(error <= NORMAL_90 * spread),
+                run.diverged.astype(truth.dtype),
+            ]
+        )
+
+
+def _scores(
+    system: System, filter: Filter, trials: Trials, burn_in: int, key: PRNGKeyArray
+) -> dict[str, Float[np.ndarray, "r"]]:
+    """For each truth the error of the mean, the spread over the error, and how often a normal 90 % interval holds the truth."""
+    run = _Scored(filter, system.model, system.observation, system.limit, burn_in, key)
+    return dict(zip(SCORES, np.asarray(sweep(run, trials)).T, strict=True))
+
+
+def _masked(trials: Trials, mask: Mask | None, windows: int, key: PRNGKeyArray) -> Trials:
+    """The same trials with some of their observations."""
+    if mask is None:
+        return trials
+    seen = jax.vmap(lambda number: mask(windows, jax.random.fold_in(key, number)))(trials.numbers)
+    return eqx.tree_at(lambda t: t.twins.observations.mask, trials, trials.twins.observations.mask & seen)
+
+
+def _rows(method: str, network: str, size: int, found: Mapping[str, np.ndarray]) -> list[Row]:
+    sound = found["diverged"] < 0
+    common = {"ensemble_size": size, "protocol": network, "diverged": int(np.sum(~sound))}
+    case = f"N={size}"
+    rows = [Row.of(case, method, metric, found[metric][sound].tolist(), **common) for metric in SCORES[:-1]]
+    settings = [(key.removeprefix("found."), value) for key, value in found.items() if key.startswith("found.")]
+    named = case if network == "unseen" else f"{case}, {network}"
+    return rows + [Row.of(named, method, setting, [float(value)], ensemble_size=size) for setting, value in settings]
+
+
+def _dataset(found: Sequence[tuple[str, str, int, np.ndarray]]) -> xr.Dataset:
+    """The scores of every truth."""
+    methods, networks, sizes, scores = zip(*found, strict=True)
+    return xr.Dataset(
+        {"score": (("entry", "metric", "truth"), np.stack(scores))},
+        {
+            "method": ("entry", list(methods)),
+            "network": ("entry", list(networks)),
+            "ensemble_size": ("entry", list(sizes)),
+            "metric": list(SCORES),
+        },
+    )
