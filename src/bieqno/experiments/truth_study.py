@@ -180,6 +180,8 @@ def run_study(
             for o in opponents for size in s.tuned_sizes
         ]  # fmt: skip
     jobs = [job for job in jobs if not only or job[0] in only]
+    if any(job[0] in (LEARNED, FINE_TUNED) for job in jobs):
+        lesson(None)
     rows: list[Row] = []
     found_scores = []
     for done, (method, network, size, make) in enumerate(jobs):
