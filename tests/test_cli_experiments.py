@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-import bieqno.cli.run
+import bieqno.cli.running
 from bieqno.cli import main
 from bieqno.experiments import EXPERIMENTS, read_result, step_1d
 from bieqno.experiments.comparison import Prediction
@@ -43,7 +43,7 @@ def bieqno_command(monkeypatch, capsys, tmp_path):
     """The command in this process: exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(EXPERIMENTS, "step-1d", stub())
-    monkeypatch.setattr(bieqno.cli.run, "study_figures", lambda result: {"line": Figure()})  # drawing takes seconds
+    monkeypatch.setattr(bieqno.cli.running, "study_figures", lambda result: {"line": Figure()})  # drawing takes seconds
     monkeypatch.setenv("COLUMNS", "120")
 
     def call(*arguments):

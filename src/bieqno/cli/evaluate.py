@@ -9,12 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from bieqno.cli.own_data import Inputs, Members, Seed, Steps, Table, training_columns
-from bieqno.cli.tables import as_asked, read_table
+from bieqno.cli.own_data import Inputs, Members, Seed, Steps, Table
 from bieqno.cli.talk import check_writable, counting_bar, stoppable, warn
-from bieqno.regression.evaluation import LEVELS, evaluate, split_rows
-from bieqno.report.own_data import own_data_page, score_rows, verdict
-from bieqno.tensorfile import replace_file
 
 
 def evaluate_table(
@@ -38,6 +34,11 @@ def evaluate_table(
 
     Example: bieqno evaluate table.csv --target y --out evaluation.html
     """
+    from bieqno.cli.tables import as_asked, read_table, training_columns
+    from bieqno.regression.evaluation import LEVELS, evaluate, split_rows
+    from bieqno.report.own_data import own_data_page, score_rows, verdict
+    from bieqno.tensorfile import replace_file
+
     numbers_file = out.with_suffix(".json")
     if numbers_file == out:
         raise typer.BadParameter(f"--out names the page, such as {out.with_suffix('.html')}")

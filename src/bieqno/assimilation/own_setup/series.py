@@ -69,6 +69,13 @@ def observations_dataset(twin: Twin, setup: OwnSetup) -> xr.Dataset:
     )
 
 
+def with_observations(data: xr.Dataset, found: xr.DataArray) -> xr.Dataset:
+    """An analysis with what was observed beside it, at the times that the file of the observations gives."""
+    data = data.assign(observed=(("time", "observation"), np.asarray(found.values, float), found.attrs))
+    axis = found.dims[0]
+    return data.assign_coords(time=("time", found[axis].values, found[axis].attrs)) if axis in found.coords else data
+
+
 def last_ensemble(path: Path, setup: OwnSetup) -> np.ndarray:
     """The last analysis in a file that an earlier assimilation wrote, to go on from.
 
