@@ -97,6 +97,14 @@ def test_every_experiment_says_what_it_is():
         assert about.question.count(". ") + about.question.count("? ") == 1, "two sentences"
 
 
+def test_the_demo_says_what_it_leaves_out():
+    studies = demo.PRESETS["quick"].studies
+    for name in ("step-1d", "trig-2d"):
+        assert f"{studies[name].pairs:,}" in demo.DESCRIPTION.question
+    assert "particle filter" not in demo.DESCRIPTION.methods
+    assert all(preset.studies["lorenz63"].particles == 0 for preset in demo.PRESETS.values())
+
+
 def test_the_demo_takes_its_cases_over(monkeypatch):
     """With stubs for the studies: names go before cases and data sets, and methods choose studies."""
     calls = []

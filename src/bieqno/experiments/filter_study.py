@@ -8,7 +8,7 @@ filter was trained or tuned on.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cache, partial
 from typing import TypeAlias
 
 import equinox as eqx
@@ -152,7 +152,8 @@ def trial_makers(
             setup.model, setup.observation, windows, state=setup.state, truths=truths, members=members, key=truth_key
         )
 
-    return {"paper": paper, "unseen": unseen}
+    # Methods of one size share their trials, which are then compiled for and made once.
+    return {"paper": cache(paper), "unseen": cache(unseen)}
 
 
 def run_method(setup: Setup, filter: Filter, trials: Trials, *, key: PRNGKeyArray) -> Outcome:
