@@ -95,6 +95,7 @@ def _run_one(
         _tell_how_to_go_on(f"{name} could not be stored", cases)
         raise OSError(f"cannot write to {out}: {getattr(error, 'strerror', None) or error}") from error
     cases.remove()
+    Cases.remove_outdated(out, name, config["key"])
     for table in study_tables(result):
         tell.say("table", table)
     tell.say("result", f"{name} took {duration(config['wall_seconds'])}; its numbers, arrays and figures are in {folder}\n",
