@@ -20,6 +20,7 @@ FLOORS = [
     "regression",
     "progress",
     "nearest",
+    "jsontext",
     "scores",
     "training",
     "persistence",

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import signal
 import subprocess
@@ -16,7 +17,8 @@ from matplotlib.figure import Figure
 
 import bieqno.cli.running
 from bieqno.cli import main
-from bieqno.experiments import EXPERIMENTS, read_result, step_1d
+from bieqno.cli.telling import JsonLines
+from bieqno.experiments import EXPERIMENTS, Progress, read_result, step_1d
 from bieqno.experiments.comparison import Prediction
 
 METHODS = ("ggp", "gp-se", "gp-matern12")
@@ -119,6 +121,12 @@ def test_json_lines_are_all_that_is_said(bieqno_command):
     assert [event["event"] for event in events] == ["start", *6 * ["progress"], "result", "page"]
     assert events[1]["experiment"] == "step-1d"
     assert {"part", "done", "total", "seconds", "remaining", "step", "loss"} <= events[1].keys()
+
+
+def test_a_loss_that_is_no_number_is_null_in_json_lines(capsys):
+    with JsonLines().watch("lorenz63") as tell:
+        tell(Progress("training", 0.0, 1.0, 2.0, step=1, steps=2, loss=math.nan))
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["loss"] is None
 
 
 def test_quiet_says_nothing(bieqno_command):

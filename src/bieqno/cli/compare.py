@@ -1,6 +1,5 @@
 """``bieqno compare``: the neural filter against tuned classical filters in a twin experiment of a set-up."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +35,7 @@ def compare(
     from bieqno.assimilation import Filter, save_dataset, save_filter
     from bieqno.assimilation.own_setup import contest, contest_dataset, read_setup
     from bieqno.cli.filters import fitting_filter, trained
+    from bieqno.jsontext import json_text
     from bieqno.report.own_setup import comparison_rows, own_setup_page, verdict
     from bieqno.tensorfile import replace_file
 
@@ -63,7 +63,7 @@ def compare(
     )  # fmt: skip
     numbers = {"command": command, "seed": own.tables.seed, "entries": [entry.numbers() for entry in entries]}
     save_dataset(arrays, out / "comparison.nc")
-    replace_file(out / "comparison.json", (json.dumps(numbers, indent=1, allow_nan=False) + "\n").encode())
+    replace_file(out / "comparison.json", json_text(numbers).encode())
     replace_file(out / "comparison.html", page.encode())
     headings, rows, _ = comparison_rows(entries)
     shown = Table(*headings, box=None, padding=(0, 1), pad_edge=False, title="RMSE of the analysis")

@@ -62,10 +62,9 @@ class Entry:
     def numbers(self) -> dict[str, Any]:
         """What a file of numbers says about it."""
         rmse, rmse_error = self.average(self.errors)
-        values = {"rmse": rmse, "rmse_stderr": rmse_error, "spread": self.average(self.spreads)[0]}
         return {
             "method": self.method, "members": self.members, "settings": self.settings, "truths": len(self.errors),
-            "diverged": self.lost, **{name: value if math.isfinite(value) else None for name, value in values.items()},
+            "diverged": self.lost, "rmse": rmse, "rmse_stderr": rmse_error, "spread": self.average(self.spreads)[0],
         }  # fmt: skip
 
 
