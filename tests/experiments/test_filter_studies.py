@@ -113,6 +113,11 @@ def test_lorenz63_from_end_to_end():
     assert methods == {"baseline", "EnKF", "EnNF", "EnKF tuned", "ETKF tuned", "particle filter"}
     assert all(np.isfinite(row.value) for row in result.select(method="EnNF"))
     assert result.value("training", "teacher", "runs_left_out") == 0
+    # The winner of the tuning is told, and one of those that took part.
+    found = result.value("N=2", "ETKF tuned", "inflation")
+    assert found in lorenz63.INFLATIONS
+    shown = set(zip(*(column.cells for column in filter_tables(result)[-1].columns), strict=True))
+    assert ("ETKF, tuned", "N=2", "inflation", f"{found:.3g}") in shown
     assert set(filter_figures(result)) == {"errors", "dynamics", "trajectories"}
 
 

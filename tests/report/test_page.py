@@ -63,6 +63,8 @@ def test_the_page_shows_claims_tables_settings_and_commands(page):
         "2 lost",
         "bieqno run it",
         "± 0.0",
+        "settings that tuning found",
+        "<td>N=2</td><td>inflation</td>",
     ):
         assert words in text
     assert text.count("<figure") >= 9

@@ -4,7 +4,8 @@ A folder for each experiment::
 
     config.json     settings, seed, versions, commit, platform, wall time
     metrics.json    {"experiment", "preset", "seed", "rows": [{"case", "method", "metric", "value", "stderr", "n"}]}
-                    (rows of filters also have "ensemble_size", "protocol" and "diverged")
+                    (rows of filters also have "ensemble_size", "protocol" and "diverged"; the settings that tuning
+                    found, such as "inflation", are rows with an "ensemble_size" only)
     arrays.nc       arrays behind the figures, netCDF-4 with a group for each data set
     figures/        each as .png and .svg
 
