@@ -1,3 +1,4 @@
+import contextlib
 import json
 import re
 import subprocess
@@ -46,6 +47,31 @@ def folder(bieqno, tmp_path_factory):
     done = bieqno("train-filter", folder / "setup.toml", "--out", folder / "filter.bieqno")
     assert done.code == 0, done.err
     return folder
+
+
+def test_a_stopped_training_goes_on_to_the_same_filter(bieqno, folder, monkeypatch):
+    """Stopped by Ctrl-C after its last step and before the filter was written: nothing is left to train."""
+    out = folder / "again.bieqno"
+    told = []
+
+    @contextlib.contextmanager
+    def stopping(label, *, visible):
+        def tell(progress):
+            told.append(progress.step)
+            raise KeyboardInterrupt
+
+        yield tell
+
+    monkeypatch.setattr("bieqno.cli.filters.training_bar", stopping)
+    stopped = bieqno("train-filter", folder / "setup.toml", "--out", out)
+    assert stopped.code == 130
+    assert f"train-filter {folder / 'setup.toml'} --out {out} --resume" in stopped.err
+    assert not out.exists()
+    done = bieqno("train-filter", folder / "setup.toml", "--out", out, "--resume")
+    assert done.code == 0, done.err
+    assert told == [TINY["steps"]]
+    assert out.read_bytes() == (folder / "filter.bieqno").read_bytes()
+    assert not list(folder.glob(".*"))
 
 
 def assimilated(bieqno, folder, *more, out="analysis.nc"):

@@ -11,15 +11,15 @@ from bieqno.cli.talk import on_terminal, warn
 from bieqno.progress import training_bar
 
 
-def trained(own: OwnSetup) -> EnNF:
-    """The filter of a set-up, trained with a bar."""
+def trained(own: OwnSetup, *, checkpoint: Path | None = None) -> EnNF:
+    """The filter of a set-up, trained with a bar, and on from what is in the folder of checkpoints."""
     lesson_key, train_key = jax.random.split(jax.random.fold_in(jax.random.key(own.tables.seed), 1))
     lessons = lessons_of(own, key=lesson_key)
     total = lessons.runs + lessons.left_out
     if lessons.left_out:
         warn(f"{lessons.left_out} of {total} runs of the teacher diverged or lost the truth and are left out")
     with training_bar("training", visible=on_terminal()) as on_progress:
-        filter = learn(own, lessons, key=train_key, on_progress=on_progress)
+        filter = learn(own, lessons, key=train_key, checkpoint=checkpoint, on_progress=on_progress)
     typer.echo(
         f"trained on {lessons.prior.shape[0]} analyses of {lessons.prior.shape[1]} members ({lessons.runs} truths)"
     )

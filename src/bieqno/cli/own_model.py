@@ -1,5 +1,7 @@
 """``bieqno simulate``, ``train-filter`` and ``assimilate``: data assimilation with a model of the user's own."""
 
+import shlex
+import shutil
 from pathlib import Path
 from typing import Annotated
 
@@ -50,9 +52,11 @@ def simulate_observations(
 def train_filter(
     setup: SetupFile,
     out: Annotated[Path, typer.Option("--out", help="File of the trained filter.")] = Path("filter.bieqno"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the same training was stopped.")] = False,
 ) -> None:
     """Train the ensemble neural filter of a set-up, and save it.
 
+    Twice a minute what was learned is kept in a hidden folder beside --out, until the filter is there.
     The set-up's own Python module is imported: run only set-ups that you trust. The filter's file holds numbers only.
 
     Example: bieqno train-filter setup.toml --out filter.bieqno
@@ -63,9 +67,15 @@ def train_filter(
 
     check_writable(out, setup)
     own = read_setup(setup)
-    with stoppable(lambda: "no filter was written; start again, perhaps with fewer 'steps' in [training]"):
-        filter = trained(own)
+    kept = out.with_name(f".{out.name}.training")
+    if not resume:
+        shutil.rmtree(kept, ignore_errors=True)
+    again = shlex.join(["bieqno", "train-filter", str(setup), "--out", str(out), "--resume"])
+    learned = f"no filter was written, but what was learned so far is kept; go on with: {again}"
+    with stoppable(lambda: learned if kept.exists() else "no filter was written, and nothing was learned yet"):
+        filter = trained(own, checkpoint=kept)
     save_filter(out, filter)
+    shutil.rmtree(kept, ignore_errors=True)
     typer.echo(f"written to {out}")
 
 
