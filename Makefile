@@ -24,7 +24,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 
 install: $(VENV)/.installed  ## set up .venv with everything needed to work on bieqno
 
-demo: $(VENV)/.installed  ## run a choice of the paper's cases and make the page of results (about ten minutes)
+demo: $(VENV)/.installed  ## run a choice of the paper's cases and make the page of results (under ten minutes)
 	@$(BIN)/bieqno run demo --preset quick
 
 reproduce: $(VENV)/.installed  ## run everything with the paper's settings into runs/ (hours; goes on where it was stopped)

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import math
 import os
 import signal
 import subprocess
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-import bieqno.cli.run
+import bieqno.cli.running
 from bieqno.cli import main
-from bieqno.experiments import EXPERIMENTS, read_result, step_1d
+from bieqno.cli.telling import JsonLines
+from bieqno.experiments import EXPERIMENTS, Progress, read_result, step_1d
 from bieqno.experiments.comparison import Prediction
 
 METHODS = ("ggp", "gp-se", "gp-matern12")
@@ -43,7 +45,7 @@ def bieqno_command(monkeypatch, capsys, tmp_path):
     """The command in this process: exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(EXPERIMENTS, "step-1d", stub())
-    monkeypatch.setattr(bieqno.cli.run, "study_figures", lambda result: {"line": Figure()})  # drawing takes seconds
+    monkeypatch.setattr(bieqno.cli.running, "study_figures", lambda result: {"line": Figure()})  # drawing takes seconds
     monkeypatch.setenv("COLUMNS", "120")
 
     def call(*arguments):
@@ -121,6 +123,12 @@ def test_json_lines_are_all_that_is_said(bieqno_command):
     assert {"part", "done", "total", "seconds", "remaining", "step", "loss"} <= events[1].keys()
 
 
+def test_a_loss_that_is_no_number_is_null_in_json_lines(capsys):
+    with JsonLines().watch("lorenz63") as tell:
+        tell(Progress("training", 0.0, 1.0, 2.0, step=1, steps=2, loss=math.nan))
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["loss"] is None
+
+
 def test_quiet_says_nothing(bieqno_command):
     assert bieqno_command("run", "step-1d", "--preset", "smoke", "--quiet") == (0, "", "")
 
@@ -182,7 +190,8 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(bieqno_command, tmp_path, mon
     assert code == 130
     assert "2 finished cases are kept" in err
     assert "bieqno run step-1d --preset smoke --resume" in err
-    # Another seed is another run.
+    # Another seed is another run; what other code has left is of no use to any.
+    (tmp_path / "runs" / ".step-1d.0123ab-0123456789ab.cases").mkdir()
     assert bieqno_command("run", "step-1d", "--preset", "smoke", "--seed", "1", "--resume")[0] == 0
     assert read_result(tmp_path / "runs" / "step-1d").config["cases_resumed"] == 0
     assert bieqno_command("run", "step-1d", "--preset", "smoke", "--resume")[0] == 0

@@ -1,48 +1,24 @@
 """Approximate Bayesian inference with permutation-equivariant neural operators."""
 
+from importlib import import_module
 from importlib.metadata import version
-
-from bieqno.gaussian import LowRankGaussian
-from bieqno.operators import (
-    MLP,
-    AbstractPool,
-    AttentionPool,
-    CrossAttentionPool,
-    CustomPool,
-    ElementwiseOperator,
-    EquivariantOperator,
-    FourierFeatures,
-    InvariantOperator,
-    MeanPool,
-    PosteriorOperator,
-)
-from bieqno.persistence import load, save
-from bieqno.regression import GGPRegressor
-from bieqno.tensorfile import PersistenceError
-from bieqno.training import FitResult, Progress, StoredData, TrainingError, fit
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
 
 __version__ = version("bieqno")
 
-__all__ = [
-    "MLP",
-    "AbstractPool",
-    "AttentionPool",
-    "CrossAttentionPool",
-    "CustomPool",
-    "ElementwiseOperator",
-    "EquivariantOperator",
-    "FitResult",
-    "FourierFeatures",
-    "GGPRegressor",
-    "InvariantOperator",
-    "LowRankGaussian",
-    "MeanPool",
-    "PersistenceError",
-    "PosteriorOperator",
-    "Progress",
-    "StoredData",
-    "TrainingError",
-    "fit",
-    "load",
-    "save",
-]
+if TYPE_CHECKING:
+    from bieqno.public import *  # noqa: F403
+else:
+    # JAX and scikit-learn take seconds to import, and `bieqno --help` needs neither: names come when first asked for.
+
+    def __getattr__(name: str) -> Any:
+        if find_spec(f"bieqno.{name}") is not None:
+            return import_module(f"bieqno.{name}")
+        public = import_module("bieqno.public")
+        if name not in {"__all__", *public.__all__}:
+            raise AttributeError(f"module 'bieqno' has no attribute {name!r}")
+        return getattr(public, name)
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *import_module("bieqno.public").__all__})

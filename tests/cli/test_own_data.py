@@ -190,7 +190,7 @@ def test_evaluate_writes_a_page_of_its_own(bieqno, table, tmp_path):
     out = tmp_path / "page.html"
     done = bieqno("evaluate", table, "--target", "y", "--inputs", "a,b", "--out", out, *QUICK)
     assert done.code == 0, done.err
-    numbers = json.loads(out.with_suffix(".json").read_text())
+    numbers = json.loads(out.with_suffix(".json").read_text(), parse_constant=pytest.fail)  # NaN is no JSON
     assert numbers["rows_learned_from"] + numbers["rows_held_out"] == 27
     assert set(numbers["scores"]) == {"ggp", "gp-se", "gp-matern12", "gp-matern32", "gp-matern52", "gp-two-se"}
     # A sum of two inputs is no riddle for a Gaussian process: its error is far below the spread of y, which is 0.8.

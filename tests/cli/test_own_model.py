@@ -1,3 +1,4 @@
+import contextlib
 import json
 import re
 import subprocess
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bieqno.assimilation.own_setup import read_setup
+from bieqno.assimilation.own_setup import read_observations, read_setup
 from bieqno.assimilation.own_setup.contest import classical_filters
 
 # As little of everything as still passes through all of the code.
@@ -46,6 +47,31 @@ def folder(bieqno, tmp_path_factory):
     done = bieqno("train-filter", folder / "setup.toml", "--out", folder / "filter.bieqno")
     assert done.code == 0, done.err
     return folder
+
+
+def test_a_stopped_training_goes_on_to_the_same_filter(bieqno, folder, monkeypatch):
+    """Stopped by Ctrl-C after its last step and before the filter was written: nothing is left to train."""
+    out = folder / "again.bieqno"
+    told = []
+
+    @contextlib.contextmanager
+    def stopping(label, *, visible):
+        def tell(progress):
+            told.append(progress.step)
+            raise KeyboardInterrupt
+
+        yield tell
+
+    monkeypatch.setattr("bieqno.cli.filters.training_bar", stopping)
+    stopped = bieqno("train-filter", folder / "setup.toml", "--out", out)
+    assert stopped.code == 130
+    assert f"train-filter {folder / 'setup.toml'} --out {out} --resume" in stopped.err
+    assert not out.exists()
+    done = bieqno("train-filter", folder / "setup.toml", "--out", out, "--resume")
+    assert done.code == 0, done.err
+    assert told == [TINY["steps"]]
+    assert out.read_bytes() == (folder / "filter.bieqno").read_bytes()
+    assert not list(folder.glob(".*"))
 
 
 def assimilated(bieqno, folder, *more, out="analysis.nc"):
@@ -165,6 +191,7 @@ def test_files_that_do_not_fit(bieqno, folder, tmp_path):
 
     assert "has 5 values a window" in tried(data.isel(observation=slice(5))).err
     assert "not evenly spaced" in tried(data.isel(time=[0, 1, 3, 4])).err
+    assert "rows are 0.1 apart in time, a window of the set-up" in tried(data.isel(time=slice(None, None, 2))).err
     assert "did you mean 'observed'?" in tried(data, "--variable", "obseved").err
     assert "which variable" in tried(data.rename(observed="seen")).err
     assert "every value of 'observed' is missing" in tried(data.where(False)).err
@@ -185,6 +212,22 @@ def test_files_that_do_not_fit(bieqno, folder, tmp_path):
     )
     assert other.code == 1
     assert "trained for 9 observed values, " in other.err
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"time": ("time", 3.0 * np.arange(12), {"units": "weeks"})},  # another unit than the model's
+        {"time": ("time", np.arange(12))},  # the number of the row
+        {"time": np.datetime64("2026-01-01", "ns") + np.arange(12) * np.timedelta64(6, "h")},
+    ],
+    ids=["weeks", "numbers", "dates"],
+)
+def test_times_that_are_not_the_models_are_not_compared(folder, tmp_path, times):
+    data = xr.load_dataset(folder / "obs.nc").assign_coords(times)
+    data.to_netcdf(tmp_path / "obs.nc", engine="h5netcdf")
+    series = read_observations(tmp_path / "obs.nc", read_setup(folder / "setup.toml"))
+    np.testing.assert_array_equal(series.variable["time"], data["time"])
 
 
 def test_as_a_process_of_its_own(tmp_path):

@@ -34,6 +34,20 @@ def test_a_case_is_computed_once(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_other_code_has_left_is_removed(tmp_path):
+    known = provenance("step-1d", step_1d.PRESETS["smoke"], 0)
+    key, other_seed = run_key(known), run_key({**known, "seed": 1})
+    outdated = run_key({**known, "code": "other"})
+    names = [("step-1d", key), ("step-1d", other_seed), ("step-1d", outdated), ("step-1d", "older"), ("demo", outdated)]
+    folders = {pair: Cases.beside(tmp_path, *pair) for pair in names}
+    for cases in folders.values():
+        cases.take("a", lambda: {"x": np.zeros(2)})
+    Cases.remove_outdated(tmp_path, "step-1d", key)
+    left = [pair for pair, cases in folders.items() if cases.folder.exists()]
+    # Those of another seed can still be gone on with, those of another experiment are not its own.
+    assert left == [("step-1d", key), ("step-1d", other_seed), ("demo", outdated)]
+
+
 def test_names_of_parts_and_odd_names_do_not_meet(tmp_path):
     cases = Cases.beside(tmp_path, "demo", "key")
     for number, store in enumerate((cases, cases.within("a"), cases.within("b"))):
@@ -95,6 +109,14 @@ def test_every_experiment_says_what_it_is():
         about = experiment.DESCRIPTION
         assert set(about.minutes) == set(experiment.PRESETS)
         assert about.question.count(". ") + about.question.count("? ") == 1, "two sentences"
+
+
+def test_the_demo_says_what_it_leaves_out():
+    studies = demo.PRESETS["quick"].studies
+    for name in ("step-1d", "trig-2d"):
+        assert f"{studies[name].pairs:,}" in demo.DESCRIPTION.question
+    assert "particle filter" not in demo.DESCRIPTION.methods
+    assert all(preset.studies["lorenz63"].particles == 0 for preset in demo.PRESETS.values())
 
 
 def test_the_demo_takes_its_cases_over(monkeypatch):

@@ -34,15 +34,16 @@ def test_presets_are_the_papers():
 
 
 def test_the_papers_protocol_has_one_record_and_ensembles_that_the_teacher_did_not_have():
-    setup = paper_lorenz63()
-    tested = makers(setup)["paper"](4)
+    setup, made = paper_lorenz63(), makers(paper_lorenz63())
+    tested = made["paper"](4)
+    assert made["paper"](4) is tested  # all filters of a size share them
     taught = setup.trials(6, runs=3, members=4, one_record=True, key=jax.random.split(KEY)[0])
     values = tested.twins.observations.value
     assert jnp.array_equal(values[0], values[1])
     assert jnp.array_equal(values[0], taught.twins.observations.value[0])
     everyone = np.concatenate([np.asarray(taught.ensembles), np.asarray(tested.ensembles)])
     assert len(np.unique(everyone[:, 0], axis=0)) == 5
-    unseen = makers(setup)["unseen"](4).twins.truth
+    unseen = made["unseen"](4).twins.truth
     assert not jnp.allclose(unseen[0], unseen[1])
 
 
@@ -112,6 +113,11 @@ def test_lorenz63_from_end_to_end():
     assert methods == {"baseline", "EnKF", "EnNF", "EnKF tuned", "ETKF tuned", "particle filter"}
     assert all(np.isfinite(row.value) for row in result.select(method="EnNF"))
     assert result.value("training", "teacher", "runs_left_out") == 0
+    # The winner of the tuning is told, and one of those that took part.
+    found = result.value("N=2", "ETKF tuned", "inflation")
+    assert found in lorenz63.INFLATIONS
+    shown = set(zip(*(column.cells for column in filter_tables(result)[-1].columns), strict=True))
+    assert ("ETKF, tuned", "N=2", "inflation", f"{found:.3g}") in shown
     assert set(filter_figures(result)) == {"errors", "dynamics", "trajectories"}
 
 

@@ -10,8 +10,9 @@ import pytest
 import synthetic
 from matplotlib.figure import Figure
 
-from bieqno.experiments import Result, Row, write_result
+from bieqno.experiments import EXPERIMENTS, Result, Row, demo, write_result
 from bieqno.report.page import build_page, write_page
+from bieqno.report.style import style_of
 
 # Where a browser must be there, as in .ci/run, its absence is an error and no reason to skip.
 needs_browser = pytest.mark.skipif(
@@ -63,6 +64,8 @@ def test_the_page_shows_claims_tables_settings_and_commands(page):
         "2 lost",
         "bieqno run it",
         "± 0.0",
+        "settings that tuning found",
+        "<td>N=2</td><td>inflation</td>",
     ):
         assert words in text
     assert text.count("<figure") >= 9
@@ -79,6 +82,18 @@ def test_what_results_say_is_text_and_never_markup():
     text = build_page([(Result(evil, evil, 0, tuple(rows), config={"command": evil}), {})])
     assert "<img src=x" not in text
     assert text.count("</script>") == 2
+
+
+OWN_SETUP = ("baseline", "EnNF", "EnKF tuned", "ETKF tuned", "LETKF tuned")  # what `bieqno compare` shows
+
+
+@pytest.mark.parametrize(
+    "methods", [OWN_SETUP, *(e.DESCRIPTION.methods for e in EXPERIMENTS.values() if e is not demo)]
+)
+def test_methods_that_meet_in_a_figure_look_different(methods):
+    styles = [style_of(method) for method in methods]
+    for mark in ("label", "color", "marker"):
+        assert len({getattr(style, mark) for style in styles}) == len(methods), mark
 
 
 def test_damaged_results_and_none_at_all_are_told(tmp_path):

@@ -6,6 +6,7 @@ And it sees small ensembles: members drawn from the teacher's many, with the tea
 """
 
 import math
+import os
 from collections.abc import Callable
 from functools import lru_cache
 from typing import TypeVar
@@ -178,6 +179,7 @@ def imitate(
     translation: float = 0.0,
     learning_rate: float = 2e-3,
     microbatches: int = 1,
+    checkpoint: str | os.PathLike[str] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     key: PRNGKeyArray,
 ) -> FitResult[Student]:
@@ -198,6 +200,7 @@ def imitate(
         translation: how far a lesson is displaced with all that belongs to it.
         learning_rate: of Adam at the beginning; it falls to zero along a cosine.
         microbatches: see `fit`.
+        checkpoint: see `fit`.
         on_progress: see `fit`.
         key: random key of the training.
 
@@ -231,6 +234,7 @@ def imitate(
         steps=steps,
         optimizer=_decaying_adam(learning_rate, steps),
         microbatches=microbatches,
+        checkpoint=checkpoint,
         on_progress=on_progress,
         key=key,
     )

@@ -3,8 +3,6 @@
 import os
 from pathlib import Path
 
-import jax
-
 
 def compilation_cache() -> Path:
     """Where compiled programs are kept from one start to the next.
@@ -19,5 +17,5 @@ def compilation_cache() -> Path:
 
 
 def keep_compiled_programs() -> None:
-    """Let JAX read and write the cache from here on."""
-    jax.config.update("jax_compilation_cache_dir", str(compilation_cache()))
+    """Let JAX read and write the cache; it looks here when it is imported, which no command has done yet."""
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compilation_cache())

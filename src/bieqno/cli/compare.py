@@ -1,22 +1,15 @@
 """``bieqno compare``: the neural filter against tuned classical filters in a twin experiment of a set-up."""
 
-import json
-import math
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import jax
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from bieqno.assimilation import Filter, save_dataset, save_filter
-from bieqno.assimilation.own_setup import Entry, contest, contest_dataset, read_setup
-from bieqno.cli.own_model import SetupFile, fitting_filter, trained
+from bieqno.cli.own_model import SetupFile
 from bieqno.cli.talk import check_writable, counting_bar, stoppable
-from bieqno.report.own_setup import comparison_rows, own_setup_page, verdict
-from bieqno.tensorfile import replace_file
 
 _FILES = ("comparison.html", "comparison.json", "comparison.nc", "filter.bieqno")
 
@@ -37,6 +30,15 @@ def compare(
 
     Example: bieqno compare setup.toml --filter filter.bieqno --out comparison
     """
+    import jax
+
+    from bieqno.assimilation import Filter, save_dataset, save_filter
+    from bieqno.assimilation.own_setup import contest, contest_dataset, read_setup
+    from bieqno.cli.filters import fitting_filter, trained
+    from bieqno.jsontext import json_text
+    from bieqno.report.own_setup import comparison_rows, own_setup_page, verdict
+    from bieqno.tensorfile import replace_file
+
     own = read_setup(setup)
     _own_folder(out)
     used = out / "filter.bieqno" if filter is None else filter
@@ -59,9 +61,9 @@ def compare(
         entries, arrays, burn_in=own.tables.compare.burn_in, command=command,
         setup_text=setup.read_text(encoding="utf-8"),
     )  # fmt: skip
-    numbers = {"command": command, "seed": own.tables.seed, "entries": [_numbers(entry) for entry in entries]}
+    numbers = {"command": command, "seed": own.tables.seed, "entries": [entry.numbers() for entry in entries]}
     save_dataset(arrays, out / "comparison.nc")
-    replace_file(out / "comparison.json", (json.dumps(numbers, indent=1, allow_nan=False) + "\n").encode())
+    replace_file(out / "comparison.json", json_text(numbers).encode())
     replace_file(out / "comparison.html", page.encode())
     headings, rows, _ = comparison_rows(entries)
     shown = Table(*headings, box=None, padding=(0, 1), pad_edge=False, title="RMSE of the analysis")
@@ -81,13 +83,3 @@ def _own_folder(out: Path) -> None:
         raise ValueError(f"{out} holds other files, such as {foreign[0]}; name a new folder with --out")
     out.mkdir(parents=True, exist_ok=True)
     check_writable(out / _FILES[0])
-
-
-def _numbers(entry: Entry) -> dict[str, Any]:
-    rmse, rmse_error = entry.average(entry.errors)
-    spread, _ = entry.average(entry.spreads)
-    values = {"rmse": rmse, "rmse_stderr": rmse_error, "spread": spread}
-    return {
-        "method": entry.method, "members": entry.members, "settings": entry.settings, "truths": len(entry.errors),
-        "diverged": entry.lost, **{name: value if math.isfinite(value) else None for name, value in values.items()},
-    }  # fmt: skip

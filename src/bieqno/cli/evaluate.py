@@ -1,6 +1,5 @@
 """``bieqno evaluate``: held-out scores on a table of the user's own, against tuned Gaussian processes, on one page."""
 
-import json
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -9,12 +8,8 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from bieqno.cli.own_data import Inputs, Members, Seed, Steps, Table, training_columns
-from bieqno.cli.tables import as_asked, read_table
+from bieqno.cli.own_data import Inputs, Members, Seed, Steps, Table
 from bieqno.cli.talk import check_writable, counting_bar, stoppable, warn
-from bieqno.regression.evaluation import LEVELS, evaluate, split_rows
-from bieqno.report.own_data import own_data_page, score_rows, verdict
-from bieqno.tensorfile import replace_file
 
 
 def evaluate_table(
@@ -38,6 +33,12 @@ def evaluate_table(
 
     Example: bieqno evaluate table.csv --target y --out evaluation.html
     """
+    from bieqno.cli.tables import as_asked, read_table, training_columns
+    from bieqno.jsontext import json_text
+    from bieqno.regression.evaluation import LEVELS, evaluate, split_rows
+    from bieqno.report.own_data import own_data_page, score_rows, verdict
+    from bieqno.tensorfile import replace_file
+
     numbers_file = out.with_suffix(".json")
     if numbers_file == out:
         raise typer.BadParameter(f"--out names the page, such as {out.with_suffix('.html')}")
@@ -65,7 +66,7 @@ def evaluate_table(
         "levels": LEVELS.tolist(),
         "reliability": {name: found.reliability(name).tolist() for name in found.forecasts},
     }  # fmt: skip
-    replace_file(numbers_file, (json.dumps(content, indent=1) + "\n").encode())
+    replace_file(numbers_file, json_text(content).encode())
     replace_file(out, page.encode())
     headings, rows, _ = score_rows(found)
     shown = RichTable(*headings, box=None, padding=(0, 1), pad_edge=False)

@@ -4,8 +4,6 @@ import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
 
-import jax
-import jax.numpy as jnp
 import typer
 
 import bieqno
@@ -19,6 +17,9 @@ def info() -> None:
 
     Example: bieqno info
     """
+    import jax
+    import jax.numpy as jnp
+
     rows = {
         "bieqno": bieqno.__version__,
         "python": f"{platform.python_version()} ({platform.system()} {platform.machine()})",

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from bieqno.tensorfile import replace_file
-
 _FILES = ("setup.toml", "my_model.py")
 
 
@@ -21,6 +19,8 @@ def init(
 
     Example: bieqno init my_setup
     """
+    from bieqno.tensorfile import replace_file
+
     there = [name for name in _FILES if (folder / name).exists()]
     if there:
         raise ValueError(f"{folder} already holds {' and '.join(there)}; choose another folder")

@@ -3,15 +3,15 @@
 from rich.console import Console
 from rich.table import Table
 
-from bieqno.cli.telling import duration
-from bieqno.experiments import EXPERIMENTS
-
 
 def list_experiments() -> None:
     """Show the experiments: what each is about, what the paper claims, and about how long each preset takes.
 
     Example: bieqno list
     """
+    from bieqno.cli.telling import duration
+    from bieqno.experiments import EXPERIMENTS
+
     console = Console(highlight=False)
     table = Table(box=None, padding=(0, 2, 1, 0), pad_edge=False)
     table.add_column("experiment", no_wrap=True)

@@ -1,4 +1,7 @@
-"""The command with its subcommands, and what becomes of errors: a user's mistake is one line, never a traceback."""
+"""The command with its subcommands, and what becomes of errors: a user's mistake is one line, never a traceback.
+
+Commands import in their bodies what takes long to import, so that help and wrong usage are told at once.
+"""
 
 import sys
 from typing import Annotated
@@ -16,8 +19,6 @@ from bieqno.cli.own_data import fit, predict
 from bieqno.cli.own_model import assimilate, simulate_observations, train_filter
 from bieqno.cli.report import report
 from bieqno.cli.run import run
-from bieqno.tensorfile import PersistenceError
-from bieqno.training import TrainingError
 
 app = typer.Typer(
     name="bieqno",
@@ -38,9 +39,6 @@ app.command("simulate")(simulate_observations)
 app.command("train-filter")(train_filter)
 app.command()(assimilate)
 app.command()(compare)
-
-# What wrong input and a full or closed disk raise; anything else is a defect of ours and keeps its traceback.
-_USERS_MISTAKES = (ValueError, OSError, ImportError, PersistenceError, TrainingError)
 
 
 def _show_version(wanted: bool) -> bool:
@@ -65,9 +63,17 @@ def main() -> None:
     """Run the command."""
     try:
         app()
-    except _USERS_MISTAKES as error:
-        if "--debug" in sys.argv:
+    except Exception as error:
+        if "--debug" in sys.argv or not _is_users_mistake(error):
             raise
         typer.echo(f"bieqno: {error}", err=True)
         typer.echo("(`bieqno --debug ...` shows where it happened)", err=True)
         sys.exit(1)
+
+
+def _is_users_mistake(error: Exception) -> bool:
+    """Whether wrong input or a full or closed disk raises it; anything else is a defect of ours and keeps its traceback."""
+    from bieqno.tensorfile import PersistenceError
+    from bieqno.training import TrainingError
+
+    return isinstance(error, ValueError | OSError | ImportError | PersistenceError | TrainingError)

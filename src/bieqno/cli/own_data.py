@@ -1,17 +1,12 @@
 """``bieqno fit`` and ``bieqno predict``: regression on tables of the user's own."""
 
+import math
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
-import pandas as pd
 import typer
-from scipy.stats import norm
 
-from bieqno.cli.tables import complete_rows, numbers, pick, read_table, usable_inputs, write_table
-from bieqno.cli.talk import check_writable, on_terminal, stoppable, warn
-from bieqno.nearest import did_you_mean
-from bieqno.regression import GGPRegressor
+from bieqno.cli.talk import check_writable, on_terminal, stoppable
 
 Table = Annotated[Path, typer.Argument(help="CSV or Parquet file; the first line of a CSV names the columns.")]
 Target = Annotated[str, typer.Option("--target", help="The column to predict, or several: y,z.")]
@@ -39,6 +34,9 @@ def fit(
 
     Example: bieqno fit table.csv --target y --inputs a,b --out model.bieqno
     """
+    from bieqno.cli.tables import read_table, training_columns
+    from bieqno.regression import GGPRegressor
+
     check_writable(out, table)
     frame = read_table(table)
     X, y = training_columns(frame, target, inputs, table)
@@ -48,7 +46,7 @@ def fit(
     model.save(out)
     typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows, {model.n_iter_} steps")
     for name, loss in zip(y, model.held_out_loss_, strict=True):
-        if np.isfinite(loss):
+        if math.isfinite(loss):
             typer.echo(f"{name}: held-out loss {loss:.3f} (negative log-density in units of its standard deviation)")
     typer.echo(f"written to {out}")
 
@@ -70,15 +68,22 @@ def predict(
 
     Example: bieqno predict model.bieqno new.csv --out out.csv --samples 10
     """
+    import numpy as np
+    import pandas as pd
+
+    from bieqno.cli.predicting import known_inputs, predictions
+    from bieqno.cli.tables import complete_rows, numbers, read_table, write_table
+    from bieqno.regression import GGPRegressor
+
     check_writable(out, model, table)
     probabilities = _probabilities(quantiles)
     fitted = GGPRegressor.load(model)
     frame = read_table(table)
-    X = numbers(frame, _known_inputs(fitted, frame, model, table), table)
+    X = numbers(frame, known_inputs(fitted, frame, model, table), table)
     keep = complete_rows(X, table, what="predicted as empty")
     points = X[keep] if hasattr(fitted, "feature_names_in_") else X[keep].to_numpy()
     with stoppable(lambda: "nothing was written"):
-        predicted = _predicted(fitted, points, probabilities, samples, seed)
+        predicted = predictions(fitted, points, probabilities, samples, seed)
     clash = [name for name in predicted.columns if name in frame.columns]
     if clash:
         raise ValueError(f"{table} already has a column {clash[0]!r}, which is the name of a prediction; rename it")
@@ -89,66 +94,11 @@ def predict(
     )
 
 
-def training_columns(
-    frame: pd.DataFrame, target: str, inputs: str | None, source: Path
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Inputs and targets without the rows in which something is missing."""
-    columns = list(frame.columns)
-    targets = pick(target, columns, source)
-    chosen = pick(inputs, columns, source) if inputs is not None else usable_inputs(frame, targets, source)
-    both = [name for name in chosen if name in targets]
-    if both:
-        raise ValueError(f"{both[0]!r} is to be predicted, so it cannot be among the inputs")
-    values = numbers(frame, [*chosen, *targets], source)
-    values = values[complete_rows(values, source)]
-    for name in targets:
-        if values[name].nunique() == 1:
-            raise ValueError(f"column {name!r} of {source} has the same value everywhere: there is nothing to predict")
-    for name in chosen:
-        if values[name].nunique() == 1:
-            warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")
-    return values[chosen], values[targets]
-
-
-def _known_inputs(fitted: GGPRegressor, frame: pd.DataFrame, model: Path, table: Path) -> list[str]:
-    """The columns that the model was fitted with, in its order."""
-    names = getattr(fitted, "feature_names_in_", None)
-    if names is None:  # fitted in Python on plain arrays
-        if len(frame.columns) != fitted.n_features_in_:
-            raise ValueError(
-                f"{model} knows no names of columns and takes {fitted.n_features_in_}; {table} has {len(frame.columns)}"
-            )
-        return list(frame.columns)
-    missing = [str(name) for name in names if name not in frame.columns]
-    if missing:
-        unused = [name for name in frame.columns if name not in set(names)]
-        hints = [f"{name!r} ({did_you_mean(name, unused)})" for name in missing]
-        raise ValueError(f"{table} lacks {len(missing)} of the {len(names)} columns of {model}: {', '.join(hints)}")
-    return [str(name) for name in names]
-
-
-def _predicted(
-    fitted: GGPRegressor, X: pd.DataFrame | np.ndarray, probabilities: list[float], samples: int, seed: int
-) -> pd.DataFrame:
-    mean, std = (np.reshape(part, (len(X), -1)) for part in fitted.predict(X, return_std=True))
-    draws = fitted.sample_y(X, samples, seed).reshape(*mean.shape, samples) if samples else None
-    names = getattr(fitted, "target_names_", None)
-    names = [f"y{k + 1}" for k in range(mean.shape[1])] if names is None else names
-    columns: dict[str, np.ndarray] = {}
-    for k, name in enumerate(names):
-        prefix = f"{name}_" if len(names) > 1 else ""
-        columns |= {f"{prefix}mean": mean[:, k], f"{prefix}sd": std[:, k]}
-        columns |= {f"{prefix}q{p:g}": mean[:, k] + norm.ppf(p) * std[:, k] for p in probabilities}
-        if draws is not None:
-            columns |= {f"{prefix}sample_{i + 1}": draws[:, k, i] for i in range(samples)}
-    return pd.DataFrame(columns)
-
-
 def _probabilities(text: str) -> list[float]:
     try:
         values = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        values = [np.nan]
+        values = [math.nan]
     if not all(0 < value < 1 for value in values):
         raise typer.BadParameter(f"probabilities lie between 0 and 1, as in 0.05,0.5,0.95; got {text!r}")
     return values

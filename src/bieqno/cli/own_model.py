@@ -1,37 +1,13 @@
 """``bieqno simulate``, ``train-filter`` and ``assimilate``: data assimilation with a model of the user's own."""
 
+import shlex
+import shutil
 from pathlib import Path
 from typing import Annotated
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 import typer
-import xarray as xr
 
-from bieqno.assimilation import (
-    EnNF,
-    Filter,
-    cycle,
-    keep_ensembles,
-    load_filter,
-    save_dataset,
-    save_filter,
-    simulate,
-    spin_up,
-    to_dataset,
-)
-from bieqno.assimilation.own_setup import (
-    OwnSetup,
-    last_ensemble,
-    learn,
-    lessons_of,
-    observations_dataset,
-    read_observations,
-    read_setup,
-)
-from bieqno.cli.talk import check_writable, on_terminal, stoppable, warn
-from bieqno.progress import training_bar
+from bieqno.cli.talk import check_writable, stoppable, warn
 
 SetupFile = Annotated[
     Path, typer.Argument(metavar="SETUP", help="TOML file; the Python modules it names are imported, that is, run.")
@@ -54,6 +30,12 @@ def simulate_observations(
 
     Example: bieqno simulate setup.toml --out obs.nc
     """
+    import jax
+    import numpy as np
+
+    from bieqno.assimilation import save_dataset, simulate, spin_up
+    from bieqno.assimilation.own_setup import observations_dataset, read_setup
+
     check_writable(out, setup)
     own = read_setup(setup)
     spin_key, twin_key, mask_key = jax.random.split(jax.random.key(seed), 3)
@@ -70,18 +52,30 @@ def simulate_observations(
 def train_filter(
     setup: SetupFile,
     out: Annotated[Path, typer.Option("--out", help="File of the trained filter.")] = Path("filter.bieqno"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where the same training was stopped.")] = False,
 ) -> None:
     """Train the ensemble neural filter of a set-up, and save it.
 
+    Twice a minute what was learned is kept in a hidden folder beside --out, until the filter is there.
     The set-up's own Python module is imported: run only set-ups that you trust. The filter's file holds numbers only.
 
     Example: bieqno train-filter setup.toml --out filter.bieqno
     """
+    from bieqno.assimilation import save_filter
+    from bieqno.assimilation.own_setup import read_setup
+    from bieqno.cli.filters import trained
+
     check_writable(out, setup)
     own = read_setup(setup)
-    with stoppable(lambda: "no filter was written; start again, perhaps with fewer 'steps' in [training]"):
-        filter = trained(own)
+    kept = out.with_name(f".{out.name}.training")
+    if not resume:
+        shutil.rmtree(kept, ignore_errors=True)
+    again = shlex.join(["bieqno", "train-filter", str(setup), "--out", str(out), "--resume"])
+    learned = f"no filter was written, but what was learned so far is kept; go on with: {again}"
+    with stoppable(lambda: learned if kept.exists() else "no filter was written, and nothing was learned yet"):
+        filter = trained(own, checkpoint=kept)
     save_filter(out, filter)
+    shutil.rmtree(kept, ignore_errors=True)
     typer.echo(f"written to {out}")
 
 
@@ -108,6 +102,14 @@ def assimilate(
 
     Example: bieqno assimilate setup.toml --observations obs.nc --filter filter.bieqno --out analysis.nc
     """
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+
+    from bieqno.assimilation import cycle, keep_ensembles, save_dataset, to_dataset
+    from bieqno.assimilation.own_setup import last_ensemble, read_observations, read_setup, with_observations
+    from bieqno.cli.filters import fitting_filter
+
     check_writable(out, setup, observations, filter, start)
     own = read_setup(setup)
     fitting = fitting_filter(filter, own)
@@ -128,7 +130,7 @@ def assimilate(
     about: dict[str, str | int | float] = {
         "setup": str(setup), "observations": str(observations), "filter": str(filter), "seed": own.tables.seed,
     }  # fmt: skip
-    data = _with_times(to_dataset(run, window=own.window, attributes=about), series.variable)
+    data = with_observations(to_dataset(run, window=own.window, attributes=about), series.variable)
     if series.truth is not None:
         data = data.assign(truth=(("time", "state"), series.truth, {"long_name": "true state"}))
     save_dataset(data, out)
@@ -143,45 +145,3 @@ def assimilate(
             f"RMSE against the truth in {observations}: {early.mean():.3f}, then {late.mean():.3f} in the second half"
         )
     typer.echo(f"written to {out}")
-
-
-def trained(own: OwnSetup) -> EnNF:
-    """The filter of a set-up, trained with a bar."""
-    lesson_key, train_key = jax.random.split(jax.random.fold_in(jax.random.key(own.tables.seed), 1))
-    lessons = lessons_of(own, key=lesson_key)
-    total = lessons.runs + lessons.left_out
-    if lessons.left_out:
-        warn(f"{lessons.left_out} of {total} runs of the teacher diverged or lost the truth and are left out")
-    with training_bar("training", visible=on_terminal()) as on_progress:
-        filter = learn(own, lessons, key=train_key, on_progress=on_progress)
-    typer.echo(
-        f"trained on {lessons.prior.shape[0]} analyses of {lessons.prior.shape[1]} members ({lessons.runs} truths)"
-    )
-    return filter
-
-
-def fitting_filter(path: Path, own: OwnSetup) -> Filter:
-    """A saved filter, if it fits the set-up.
-
-    Raises:
-        ValueError: if it was made for another number of observed values or variables.
-    """
-    filter = load_filter(path)
-    if isinstance(filter, EnNF):
-        variables = None if filter.weights is None else len(filter.weights[0])
-        if filter.observations != own.observed or variables not in {None, len(own.state)}:
-            raise ValueError(
-                f"{path} was trained for {filter.observations} observed values"
-                + (f" of {variables} variables" if variables is not None else "")
-                + f", {own.path} has {own.observed} of {len(own.state)}; train it anew"
-            )
-    if not callable(filter):
-        raise ValueError(f"{path} holds a {type(filter).__name__}, not a filter")
-    return filter
-
-
-def _with_times(data: xr.Dataset, found: xr.DataArray) -> xr.Dataset:
-    """An analysis with what was observed beside it, at the times that the file of the observations gives."""
-    data = data.assign(observed=(("time", "observation"), np.asarray(found.values, float), found.attrs))
-    axis = found.dims[0]
-    return data.assign_coords(time=("time", found[axis].values, found[axis].attrs)) if axis in found.coords else data

@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from bieqno.report.page import write_page
-
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Folder of the results.")] = Path("runs"),
@@ -15,4 +13,6 @@ def report(
 
     Example: bieqno report runs
     """
+    from bieqno.report.page import write_page
+
     typer.echo(f"The page is {write_page(folder)}")

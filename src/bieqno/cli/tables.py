@@ -109,6 +109,27 @@ def numbers(frame: pd.DataFrame, columns: Sequence[str], source: Path) -> pd.Dat
     return values.where(np.isfinite(values), np.nan)
 
 
+def training_columns(
+    frame: pd.DataFrame, target: str, inputs: str | None, source: Path
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Inputs and targets without the rows in which something is missing."""
+    columns = list(frame.columns)
+    targets = pick(target, columns, source)
+    chosen = pick(inputs, columns, source) if inputs is not None else usable_inputs(frame, targets, source)
+    both = [name for name in chosen if name in targets]
+    if both:
+        raise ValueError(f"{both[0]!r} is to be predicted, so it cannot be among the inputs")
+    values = numbers(frame, [*chosen, *targets], source)
+    values = values[complete_rows(values, source)]
+    for name in targets:
+        if values[name].nunique() == 1:
+            raise ValueError(f"column {name!r} of {source} has the same value everywhere: there is nothing to predict")
+    for name in chosen:
+        if values[name].nunique() == 1:
+            warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")
+    return values[chosen], values[targets]
+
+
 def complete_rows(values: pd.DataFrame, source: Path, *, what: str = "left out") -> np.ndarray:
     """Which rows have no missing value; the others are counted in a warning.
 

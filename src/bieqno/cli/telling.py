@@ -12,6 +12,7 @@ from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemaini
 from rich.progress import Progress as Bar
 
 from bieqno.experiments import Progress
+from bieqno.jsontext import known_to_json
 
 Listener: TypeAlias = Callable[[Progress], None]
 LINE_EVERY = 10.0  # seconds between two plain lines
@@ -114,7 +115,7 @@ class JsonLines:
             self._write(event, **facts)
 
     def _write(self, event: str, **facts: Any) -> None:
-        print(json.dumps({"event": event, **facts}), flush=True)
+        print(json.dumps(known_to_json({"event": event, **facts})), flush=True)
 
 
 def stage(progress: Progress) -> str:

@@ -73,5 +73,13 @@ class Cases:
         if self.folder is not None:
             shutil.rmtree(self.folder, ignore_errors=True)
 
+    @staticmethod
+    def remove_outdated(parent: str | Path, experiment: str, key: str) -> None:
+        """Forget what other code or versions than those of the key have left of an experiment: no run will take it again."""
+        current = f".{experiment}.{key.split('-')[0]}-"
+        for folder in Path(parent).glob(f".{experiment}.*.cases"):
+            if not folder.name.startswith(current):
+                shutil.rmtree(folder, ignore_errors=True)
+
     def _path(self, name: str) -> Path | None:
         return None if self.folder is None else self.folder / f"{quote(self.prefix + name, safe=' ,=')}.case"

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import UInt8
 
@@ -143,27 +142,25 @@ def run_experiment(
         facts = {"seconds": time.perf_counter() - begun, "pairs": lessons.pairs, "runs_left_out": lessons.left_out}
         return {"filter": as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
 
-    def tuned(opponent: Tuned) -> Callable[[int], Filter]:
-        def build(size: int) -> Filter:
+    def tuned(opponent: Tuned) -> Method:
+        def search(size: int) -> dict[str, float]:
             truths, windows = s.tuning
             practice = make_trials(
                 setup.model, setup.observation, windows, state=setup.state, truths=truths, members=size, key=tune_key
             )
-            found = tune(
+            return tune(
                 opponent.build, opponent.grid, setup.model, setup.observation, practice,
                 burn_in=windows // 10, limit=setup.limit, key=run_key,
-            )  # fmt: skip
-            # As arrays, so that filters of other settings share the compilation.
-            return opponent.build(**{key: jnp.asarray(value) for key, value in found.best.items()})
+            ).best  # fmt: skip
 
-        return build
+        return Method(opponent.name, lambda size, **found: opponent.build(**found), s.tuned_sizes, search)
 
     learned = kept.take("training", learn) if not only or "EnNF" in only else {}
     methods = [
         Method("baseline", lambda size: no_assimilation, (1,)),
         Method("EnKF", lambda size: teacher, s.sizes),
         Method("EnNF", lambda size: as_filter(learned["filter"]), s.sizes),
-        *(Method(opponent.name, tuned(opponent), s.tuned_sizes) for opponent in opponents),
+        *map(tuned, opponents),
     ]
     if limit is not None and s.particles:
         methods.append(Method("particle filter", lambda size: limit, (s.particles,)))

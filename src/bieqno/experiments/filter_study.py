@@ -8,7 +8,7 @@ filter was trained or tuned on.
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
+from functools import cache, partial
 from typing import TypeAlias
 
 import equinox as eqx
@@ -35,13 +35,15 @@ class Method:
 
     Attributes:
         name: as in rows and legends.
-        build: makes the filter for an ensemble size.
+        build: makes the filter for an ensemble size, given what `tune` found by name.
         sizes: the ensemble sizes it is run with.
+        tune: finds settings for an ensemble size; None if there is nothing to find.
     """
 
     name: str
-    build: Callable[[int], Filter]
+    build: Callable[..., Filter]
     sizes: Sequence[int]
+    tune: Callable[[int], Mapping[str, float]] | None = None
 
 
 def no_assimilation(ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
@@ -117,6 +119,7 @@ class Outcome:
 
 
 _KEPT = tuple(field.name for field in fields(Outcome))
+_FOUND = "found."  # what the names of settings that tuning found begin with in a case
 
 TrialMaker: TypeAlias = Callable[[int], Trials]
 
@@ -152,7 +155,8 @@ def trial_makers(
             setup.model, setup.observation, windows, state=setup.state, truths=truths, members=members, key=truth_key
         )
 
-    return {"paper": paper, "unseen": unseen}
+    # Methods of one size share their trials, which are then compiled for and made once.
+    return {"paper": cache(paper), "unseen": cache(unseen)}
 
 
 def run_method(setup: Setup, filter: Filter, trials: Trials, *, key: PRNGKeyArray) -> Outcome:
@@ -189,7 +193,7 @@ def compare_filters(
         on_progress: called before each of them.
 
     Returns:
-        Rows of relative errors, and for each protocol the series that figures are drawn from.
+        Rows of relative errors and of settings that tuning found, and for each protocol the series that figures are drawn from.
     """
     started = time.perf_counter()
     kept = Cases() if cases is None else cases
@@ -212,6 +216,10 @@ def compare_filters(
                         ensemble_size=size, protocol=protocol, diverged=int(np.sum(outcome.diverged >= 0)),
                     )
                 )  # fmt: skip
+            rows += [
+                Row.of(f"N={size}", method.name, name.removeprefix(_FOUND), [float(value)], ensemble_size=size)
+                for name, value in found.items() if name.startswith(_FOUND)
+            ]  # fmt: skip
             done += 1
     return rows, {protocol: _dataset(setup, makers[protocol](2), found) for protocol, found in outcomes.items()}
 
@@ -219,10 +227,13 @@ def compare_filters(
 def _run_protocols(
     setup: Setup, method: Method, size: int, makers: Mapping[str, TrialMaker], key: PRNGKeyArray
 ) -> dict[str, np.ndarray]:
-    """The outcomes of a method with a size under every protocol, as arrays that can be kept."""
-    filter = method.build(size)
+    """The outcomes of a method with a size under every protocol and what it was tuned to, as arrays that can be kept."""
+    found = {} if method.tune is None else method.tune(size)
+    # As arrays, so that filters of other settings share the compilation.
+    filter = method.build(size, **{name: jnp.asarray(value) for name, value in found.items()})
     outcomes = {protocol: run_method(setup, filter, maker(size), key=key) for protocol, maker in makers.items()}
-    return {f"{protocol}.{name}": getattr(found, name) for protocol, found in outcomes.items() for name in _KEPT}
+    arrays = {f"{protocol}.{name}": getattr(run, name) for protocol, run in outcomes.items() for name in _KEPT}
+    return arrays | {f"{_FOUND}{name}": np.array(value) for name, value in found.items()}
 
 
 def _dataset(setup: Setup, trials: Trials, outcomes: Mapping[tuple[str, int], Outcome]) -> xr.Dataset:

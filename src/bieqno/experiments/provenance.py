@@ -38,9 +38,13 @@ def provenance(experiment: str, settings: Any, seed: int) -> dict[str, Any]:
 
 
 def run_key(config: Mapping[str, Any]) -> str:
-    """A short name for everything that the numbers depend on, of what `provenance` says."""
-    decisive = {name: config[name] for name in ("experiment", "settings", "seed", "versions", "code")}
-    return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:12]
+    """A short name for everything that the numbers depend on, of what `provenance` says: code and versions first, then all."""
+
+    def digest(*names: str) -> str:
+        decisive = {name: config[name] for name in names}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    return f"{digest('versions', 'code')[:6]}-{digest('experiment', 'settings', 'seed', 'versions', 'code')[:12]}"
 
 
 @cache

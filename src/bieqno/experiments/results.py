@@ -4,7 +4,8 @@ A folder for each experiment::
 
     config.json     settings, seed, versions, commit, platform, wall time
     metrics.json    {"experiment", "preset", "seed", "rows": [{"case", "method", "metric", "value", "stderr", "n"}]}
-                    (rows of filters also have "ensemble_size", "protocol" and "diverged")
+                    (rows of filters also have "ensemble_size", "protocol" and "diverged"; the settings that tuning
+                    found, such as "inflation", are rows with an "ensemble_size" only)
     arrays.nc       arrays behind the figures, netCDF-4 with a group for each data set
     figures/        each as .png and .svg
 
@@ -26,6 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import xarray as xr
 from matplotlib import rc_context
+
+from bieqno.jsontext import json_text, known_to_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -136,10 +139,10 @@ class Result:
         return tuple(row for row in self.rows if all(getattr(row, name) == value for name, value in wanted.items()))
 
     def metrics(self) -> dict[str, Any]:
-        """The content of ``metrics.json``; numbers that JSON does not know (infinities, NaN) become null."""
+        """The content of ``metrics.json``."""
         rows = [
             {
-                name: _jsonable(value)
+                name: known_to_json(value)
                 for name, value in dataclasses.asdict(row).items()
                 if value is not None or name not in _OF_FILTERS
             }
@@ -177,7 +180,7 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
             with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
                 figure.savefig(fresh / FIGURES_FOLDER / f"{name}.svg", metadata={"Date": None})
         for name, content in ((CONFIG_FILE, result.config), (METRICS_FILE, result.metrics())):
-            (fresh / name).write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+            (fresh / name).write_text(json_text(content))
         _swap(fresh, folder, folder.with_name(f".{folder.name}.{token}.old"))
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -239,7 +242,3 @@ def _swap(fresh: Path, folder: Path, old: Path) -> None:
         old.rename(folder)
         raise
     shutil.rmtree(old)
-
-
-def _jsonable(value: Any) -> Any:
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -27,9 +27,9 @@ def filter_tables(result: Result) -> list[Table]:
         tables.append(table)
     rest = [row for row in result.rows if row.protocol is None]
     if rest:
-        table = Table("what", "measured", "value", box=None, padding=(0, 1), pad_edge=False)
+        table = Table("of", "case", "what", "value", box=None, padding=(0, 1), pad_edge=False)
         for row in rest:
-            table.add_row(row.method, row.metric, f"{row.value:.3g}")
+            table.add_row(style_of(row.method).label, row.case, row.metric.replace("_", " "), f"{row.value:.3g}")
         tables.append(table)
     return tables
 

@@ -97,9 +97,12 @@ def _of_filters(result: Result) -> str:
     rest = [row for row in result.rows if row.protocol is None]
     if rest:
         listed = [
-            (row.method, [f"<td>{escape(row.metric.replace('_', ' '))}</td>", _cell(row, ",.4g")]) for row in rest
-        ]
-        made.append(_table("Further numbers", "of", ["what", "value"], listed))
+            (row.method, [*(f"<td>{escape(text.replace('_', ' '))}</td>" for text in (row.case, row.metric)), _cell(row, ",.4g")])
+            for row in rest
+        ]  # fmt: skip
+        tuned = any(row.ensemble_size for row in rest)
+        caption = "Further numbers" + (", and the settings that tuning found on truths of its own" if tuned else "")
+        made.append(_table(caption, "of", ["case", "what", "value"], listed))
     return "\n".join(made)
 
 

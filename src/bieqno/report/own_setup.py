@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from bieqno.assimilation.own_setup import Entry
 from bieqno.report.plain_page import drawing, heading, paragraph, plain_page, table, verbatim
-from bieqno.report.style import Style, style_of
+from bieqno.report.style import style_of
 
 
 def own_setup_page(entries: Sequence[Entry], arrays: xr.Dataset, *, burn_in: int, command: str, setup_text: str) -> str:
@@ -65,17 +65,11 @@ def comparison_rows(entries: Sequence[Entry]) -> tuple[list[str], list[list[str]
     """Headings, a row for each filter and a column for each ensemble size, and the best cell of each column."""
     sizes, methods = _sizes(entries), list(dict.fromkeys(entry.method for entry in entries))
     found = {(entry.method, entry.members): entry for entry in entries}
-    rows = [[_style(method).label, *(_cell(found[method, size]) for size in sizes)] for method in methods]
+    rows = [[style_of(method).label, *(_cell(found[method, size]) for size in sizes)] for method in methods]
     best = [
         (min(range(len(methods)), key=lambda i: _rank(found[methods[i], size])), 1 + j) for j, size in enumerate(sizes)
     ]  # fmt: skip
     return ["filter", *(f"N = {size}" for size in sizes)], rows, best
-
-
-def _style(method: str) -> Style:
-    """As everywhere, but ETKF and LETKF, which share their colour where only one of them takes part, are told apart."""
-    style = style_of(method)
-    return style._replace(color="#CC79A7", line="-.", marker="P") if method == "LETKF tuned" else style
 
 
 def _rank(entry: Entry) -> tuple[int, float]:
@@ -97,7 +91,7 @@ def _sizes(entries: Sequence[Entry]) -> list[int]:
 
 
 def _label(entry: Entry) -> str:
-    return _style(entry.method).label
+    return style_of(entry.method).label
 
 
 def _spreads(entries: Sequence[Entry]) -> str:
@@ -127,7 +121,7 @@ def _errors(entries: Sequence[Entry]) -> Figure:
     figure = Figure(figsize=(7.6, 4.0), layout="constrained")
     axes = figure.subplots()
     for method in dict.fromkeys(entry.method for entry in entries):
-        style = _style(method)
+        style = style_of(method)
         here = [entry for entry in entries if entry.method == method]
         averages = np.array([entry.average(entry.errors) for entry in here])
         axes.errorbar(
@@ -149,7 +143,7 @@ def _series(arrays: xr.Dataset) -> Figure:
     axes = figure.subplots()
     truth = arrays["truth"].values[0]
     for k in np.flatnonzero(arrays["members"].values == largest):
-        style = _style(str(arrays["method"].values[k]))
+        style = style_of(str(arrays["method"].values[k]))
         error = np.sqrt(np.mean((arrays["mean"].values[k, 0] - truth) ** 2, axis=1))
         axes.plot(arrays["time"].values, error, color=style.color, linestyle=style.line, lw=1.2, label=style.label)
     axes.set(xlabel="time", ylabel="RMSE", ylim=(0, None))

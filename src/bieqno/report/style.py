@@ -32,7 +32,7 @@ _STYLES = {
     "EnKF": Style("EnKF", "#D55E00", "-", "^"),
     "EnKF tuned": Style("EnKF, tuned", "#E69F00", "--", "v"),
     "ETKF tuned": Style("ETKF, tuned", "#009E73", "--", "D"),
-    "LETKF tuned": Style("LETKF, tuned", "#009E73", "--", "D"),
+    "LETKF tuned": Style("LETKF, tuned", "#CC79A7", "-.", "P"),
     "EnNF, full value": Style("EnNF, full value", "#56B4E9", "--", "s"),
     "EnNF, no anomalies": Style("EnNF, no anomalies", "#E69F00", "--", "v"),
     "EnNF, error input": Style("EnNF, error input", "#009E73", "--", "D"),

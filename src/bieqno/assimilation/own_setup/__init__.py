@@ -3,7 +3,12 @@
 from bieqno.assimilation.own_setup.contest import Entry, contest, contest_dataset
 from bieqno.assimilation.own_setup.learning import learn, lessons_of
 from bieqno.assimilation.own_setup.reading import OwnSetup, read_setup
-from bieqno.assimilation.own_setup.series import last_ensemble, observations_dataset, read_observations
+from bieqno.assimilation.own_setup.series import (
+    last_ensemble,
+    observations_dataset,
+    read_observations,
+    with_observations,
+)
 
 __all__ = [
     "Entry",
@@ -16,4 +21,5 @@ __all__ = [
     "observations_dataset",
     "read_observations",
     "read_setup",
+    "with_observations",
 ]

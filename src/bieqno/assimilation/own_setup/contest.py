@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -57,6 +58,14 @@ class Entry:
         sound = values[self.diverged < 0]
         error = float(np.std(sound, ddof=1)) / math.sqrt(len(sound)) if len(sound) > 1 else math.nan
         return (float(np.mean(sound)) if len(sound) else math.nan), error
+
+    def numbers(self) -> dict[str, Any]:
+        """What a file of numbers says about it."""
+        rmse, rmse_error = self.average(self.errors)
+        return {
+            "method": self.method, "members": self.members, "settings": self.settings, "truths": len(self.errors),
+            "diverged": self.lost, "rmse": rmse, "rmse_stderr": rmse_error, "spread": self.average(self.spreads)[0],
+        }  # fmt: skip
 
 
 def contest(

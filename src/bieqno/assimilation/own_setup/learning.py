@@ -1,6 +1,7 @@
 """The neural filter of a set-up: taught on truths of its own model, with the observing system that it will have."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import jax
 from jaxtyping import PRNGKeyArray
@@ -29,9 +30,18 @@ def learn(
     lessons: Lessons,
     *,
     key: PRNGKeyArray,
+    checkpoint: Path | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> EnNF:
-    """Train the filter of a set-up on lessons: one operator for all variables, then weights for each if asked for."""
+    """Train the filter of a set-up on lessons: one operator for all variables, then weights for each if asked for.
+
+    Args:
+        setup: the set-up.
+        lessons: what its teacher did.
+        key: random key of the training.
+        checkpoint: folder for the checkpoints of both parts; a training that finds its own there goes on from them.
+        on_progress: see `fit`.
+    """
     settings, training = setup.tables.filter, setup.tables.training
     student_key, shared_key, own_key = jax.random.split(key, 3)
     try:
@@ -42,17 +52,18 @@ def learn(
         raise ValueError(f"{setup.path}: 'object' in [filter] should build an EnNF, got {type(student).__name__}")
     total = training.steps + (training.own_steps if settings.own_weights else 0)
 
-    def train(filter: EnNF, steps: int, before: int, key: PRNGKeyArray) -> EnNF:
+    def train(part: str, filter: EnNF, steps: int, before: int, key: PRNGKeyArray) -> EnNF:
         def tell(progress: Progress) -> None:
             if on_progress is not None:
                 on_progress(progress._replace(step=before + progress.step, steps=total))
 
         return imitate(
             filter, lessons, steps=steps, model=setup.model, sizes=tuple(training.sizes), members=training.batch,
-            shift=training.shift, noise=training.noise, learning_rate=training.learning_rate, on_progress=tell, key=key,
+            shift=training.shift, noise=training.noise, learning_rate=training.learning_rate,
+            checkpoint=None if checkpoint is None else checkpoint / part, on_progress=tell, key=key,
         ).module  # fmt: skip
 
-    student = train(lessons.standardise(student), training.steps, 0, shared_key)
+    student = train("shared", lessons.standardise(student), training.steps, 0, shared_key)
     if not settings.own_weights:
         return student
-    return train(student.stacked(len(setup.state)), training.own_steps, training.steps, own_key)
+    return train("own", student.stacked(len(setup.state)), training.own_steps, training.steps, own_key)

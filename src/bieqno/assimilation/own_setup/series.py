@@ -30,7 +30,7 @@ def read_observations(path: Path, setup: OwnSetup, variable: str | None = None) 
         variable: which variable; None for ``observed``, or the only one with two dimensions.
 
     Raises:
-        ValueError: if there is no such variable, its size is another, or its times have gaps.
+        ValueError: if there is no such variable, its size is another, or its times have gaps or another step.
     """
     data = _opened(path)
     found = _variable(data, path, variable)
@@ -47,7 +47,7 @@ def read_observations(path: Path, setup: OwnSetup, variable: str | None = None) 
     values = np.asarray(found.values, float)
     if not np.isfinite(values).any():
         raise ValueError(f"{path}: every value of {found.name!r} is missing")
-    _check_times(found, path)
+    _check_times(found, path, setup)
     truth = data["truth"].values if "truth" in data else None
     if truth is not None and truth.shape != (len(values), len(setup.state)):
         truth = None
@@ -67,6 +67,13 @@ def observations_dataset(twin: Twin, setup: OwnSetup) -> xr.Dataset:
         {"time": ("time", times, {"axis": "T", "units": "1", "long_name": "model time since the beginning"})},
         {"Conventions": "CF-1.11", "source": "bieqno", "title": "Simulated observations"},
     )
+
+
+def with_observations(data: xr.Dataset, found: xr.DataArray) -> xr.Dataset:
+    """An analysis with what was observed beside it, at the times that the file of the observations gives."""
+    data = data.assign(observed=(("time", "observation"), np.asarray(found.values, float), found.attrs))
+    axis = found.dims[0]
+    return data.assign_coords(time=("time", found[axis].values, found[axis].attrs)) if axis in found.coords else data
 
 
 def last_ensemble(path: Path, setup: OwnSetup) -> np.ndarray:
@@ -109,11 +116,12 @@ def _variable(data: xr.Dataset, path: Path, name: str | None) -> xr.DataArray:
     return data[flat[0]]
 
 
-def _check_times(found: xr.DataArray, path: Path) -> None:
-    """A window that is left out would shift all that follow."""
-    if found.dims[0] not in found.coords or found.shape[0] < 3:
+def _check_times(found: xr.DataArray, path: Path, setup: OwnSetup) -> None:
+    """A window that is left out would shift all that follow, and so would a row that is not one window after the last."""
+    axis = found.dims[0]
+    if axis not in found.coords or found.shape[0] < 3:
         return
-    times = found[found.dims[0]].values
+    times = found[axis].values
     if times.dtype.kind not in "fiuM":
         raise ValueError(f"{path}: times should be numbers or dates, got {times.dtype} such as {times[0]!r}")
     steps = np.diff(times).astype(float)
@@ -121,4 +129,12 @@ def _check_times(found: xr.DataArray, path: Path) -> None:
         raise ValueError(
             f"{path}: times are not evenly spaced, steps go from {steps.min():g} to {steps.max():g}; "
             "every window needs a row, of missing values where nothing was observed"
+        )
+    # Dates, other units, and whole numbers, which may just count the rows, do not tell what is a unit of the model's time.
+    in_model_time = times.dtype.kind == "f" and found[axis].attrs.get("units", "1") == "1"
+    said = setup.tables.model.window is not None or hasattr(setup.model, "window")
+    if in_model_time and said and abs(steps.mean() - setup.window) > 1e-3 * setup.window:
+        raise ValueError(
+            f"{path}: rows are {steps.mean():g} apart in time, a window of the set-up {setup.path} lasts {setup.window:g}; "
+            "change the model's window, or give a row for every window"
         )

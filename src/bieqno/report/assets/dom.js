@@ -17,7 +17,7 @@ function style(method) {
 }
 
 function dashes(line) {
-  return { "-": null, "--": "7 4", ":": "2 4" }[line] || null;
+  return { "-": null, "--": "7 4", "-.": "7 3 2 3", ":": "2 4" }[line] || null;
 }
 
 function number(value) {

@@ -1,0 +1,44 @@
+"""What `import bieqno` offers."""
+
+from bieqno.gaussian import LowRankGaussian
+from bieqno.operators import (
+    MLP,
+    AbstractPool,
+    AttentionPool,
+    CrossAttentionPool,
+    CustomPool,
+    ElementwiseOperator,
+    EquivariantOperator,
+    FourierFeatures,
+    InvariantOperator,
+    MeanPool,
+    PosteriorOperator,
+)
+from bieqno.persistence import load, save
+from bieqno.regression import GGPRegressor
+from bieqno.tensorfile import PersistenceError
+from bieqno.training import FitResult, Progress, StoredData, TrainingError, fit
+
+__all__ = [
+    "MLP",
+    "AbstractPool",
+    "AttentionPool",
+    "CrossAttentionPool",
+    "CustomPool",
+    "ElementwiseOperator",
+    "EquivariantOperator",
+    "FitResult",
+    "FourierFeatures",
+    "GGPRegressor",
+    "InvariantOperator",
+    "LowRankGaussian",
+    "MeanPool",
+    "PersistenceError",
+    "PosteriorOperator",
+    "Progress",
+    "StoredData",
+    "TrainingError",
+    "fit",
+    "load",
+    "save",
+]
