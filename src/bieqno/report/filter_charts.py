@@ -8,12 +8,14 @@ import xarray as xr
 
 from bieqno.experiments import Result
 from bieqno.report.chart import PAPERS_TWO, Chart, plot_data, short
-from bieqno.report.html_tables import PROTOCOL_NAMES
+from bieqno.report.pivots import METRICS, PROTOCOL_NAMES, error_metric, of_growth
 
 
 def filter_charts(result: Result) -> Iterator[Chart]:
     """Errors, and where series were stored the orbit or the waves and chosen variables over time."""
     if "distances" in result.arrays:  # of roles and not of sizes
+        return
+    if of_growth(result):  # its figure says all
         return
     yield _errors(result)
     if "paper" in result.arrays:
@@ -22,8 +24,9 @@ def filter_charts(result: Result) -> Iterator[Chart]:
 
 def _errors(result: Result) -> Chart:
     views = {}
-    for protocol, title in PROTOCOL_NAMES.items():
-        rows = result.select(protocol=protocol, metric="relative_rmse")
+    metric = error_metric(result)
+    for protocol in dict.fromkeys(row.protocol for row in result.rows if row.protocol):
+        rows = result.select(protocol=protocol, metric=metric)
         series = []
         for method in dict.fromkeys(row.method for row in rows):
             own = [row for row in rows if row.method == method]
@@ -39,8 +42,8 @@ def _errors(result: Result) -> Chart:
                 one["flat"] = True
             series.append(one)
         if series:
-            views[title] = {"series": series}
-    data = plot_data(views, "ensemble size N", "relative RMSE")
+            views[PROTOCOL_NAMES.get(protocol, protocol)] = {"series": series}
+    data = plot_data(views, "ensemble size N", METRICS[metric].name)
     data["x"]["log"] = data["y"]["log"] = True
     return Chart(
         "errors", "Error against ensemble size",

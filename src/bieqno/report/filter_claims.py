@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from bieqno.experiments import Result, Row
 from bieqno.report.findings import Finding, in_words, row_of, verdict_of
-from bieqno.report.html_tables import PROTOCOL_NAMES
+from bieqno.report.pivots import PROTOCOL_NAMES
 
 STEADY = 1.5  # largest error over smallest, of what is called consistent across sizes
 ALIKE = 1.2  # error of the student over that of its teacher, of what is called an emulation

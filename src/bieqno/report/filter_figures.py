@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from bieqno.experiments import Result
+from bieqno.report.pivots import METRICS, PROTOCOL_NAMES, error_metric, of_growth
 from bieqno.report.style import style_of
 
 COMPARED = ("EnKF", "EnNF")  # the paper's two
@@ -21,6 +22,8 @@ def filter_figures(result: Result) -> dict[str, Figure]:
     """All figures of a filtering study, by file name without the ending."""
     if "distances" in result.arrays:
         return {"distances": distances(result.arrays["distances"])}
+    if of_growth(result):
+        return {"growth": growth(result)}
     figures = {"errors": errors(result)}
     if "paper" not in result.arrays:
         return figures
@@ -46,12 +49,12 @@ def errors(result: Result) -> Figure:
     A cross at the upper rim marks an ensemble size with which runs diverged, and says how many; its error, where one is drawn,
     is that of the others.
     """
-    protocols = [p for p in ("paper", "unseen") if result.select(protocol=p)]
+    protocols = list(dict.fromkeys(row.protocol for row in result.rows if row.protocol))
+    metric = error_metric(result)
     figure = Figure(figsize=(5.2 * len(protocols) + 0.4, 4.6), layout="constrained")
     grid = figure.subplots(1, len(protocols), squeeze=False, sharey=True)[0]
-    titles = {"paper": "the paper's truth and observations", "unseen": "unseen truths"}
     for axes, protocol in zip(grid, protocols, strict=True):
-        rows = result.select(protocol=protocol, metric="relative_rmse")
+        rows = result.select(protocol=protocol, metric=metric)
         methods = list(dict.fromkeys(row.method for row in rows))
         for place, method in enumerate(methods):
             style = style_of(method)
@@ -78,12 +81,33 @@ def errors(result: Result) -> Figure:
         axes.set_xticks(ticks, [str(n) for n in ticks])
         axes.minorticks_off()
         axes.set_yscale("log")
-        axes.set(xlabel="ensemble size N", title=titles[protocol])
-    grid[0].set_ylabel("relative RMSE")
+        axes.set(xlabel="ensemble size N", title=PROTOCOL_NAMES.get(protocol, protocol))
+    grid[0].set_ylabel(METRICS[metric].name)
     handles, labels = grid[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     if any(row.diverged for row in result.rows):
         figure.supylabel("✕k: k of the runs diverged", fontsize=8)
+    return figure
+
+
+def growth(result: Result) -> Figure:
+    """Error, time and memory against the number of variables."""
+    found = {metric: [row for row in result.rows if row.metric == metric] for metric in METRICS}
+    found = {metric: rows for metric, rows in found.items() if rows}
+    figure = Figure(figsize=(4.2 * len(found) + 0.4, 4.0), layout="constrained")
+    grid = figure.subplots(1, len(found), squeeze=False)[0]
+    for axes, (metric, rows) in zip(grid, found.items(), strict=True):
+        for method in dict.fromkeys(row.method for row in rows):
+            style, own = style_of(method), [row for row in rows if row.method == method]
+            x = [int(row.case.removeprefix("n=")) for row in own]
+            axes.errorbar(
+                x, [row.value for row in own], [row.stderr or 0.0 for row in own], color=style.color, linestyle=style.line,
+                marker=style.marker, label=style.label, capsize=2,
+            )  # fmt: skip
+        axes.set(xscale="log", xlabel="number of variables", ylabel=METRICS[metric].name)
+        axes.set_yscale("linear" if metric == "rmse" else "log")
+        axes.set_ylim(bottom=0 if metric == "rmse" else None)
+    grid[0].legend(frameon=False)
     return figure
 
 

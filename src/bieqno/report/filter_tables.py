@@ -5,25 +5,25 @@ import math
 from rich.table import Table
 
 from bieqno.experiments import Result, Row
+from bieqno.report.pivots import pivots
 from bieqno.report.style import style_of
 
 
 def filter_tables(result: Result) -> list[Table]:
-    """For each protocol the relative errors, a row for each method and a column for each ensemble size; then the rest."""
+    """For each protocol the errors and what else was scored, a row for each method and a column for each size; then the rest."""
     tables = []
-    for protocol in dict.fromkeys(row.protocol for row in result.rows if row.protocol):
-        rows = result.select(protocol=protocol, metric="relative_rmse")
-        sizes = sorted({row.ensemble_size for row in rows if row.ensemble_size})
+    for pivot in pivots(result):
         table = Table(box=None, padding=(0, 1), pad_edge=False)
-        table.title = f"{result.experiment}, {protocol}: relative RMSE (preset {result.preset})"
-        table.add_column("N", no_wrap=True)
-        for size in sizes:
-            table.add_column(f"{size:,}", justify="right", no_wrap=True)
-        for method in dict.fromkeys(row.method for row in rows):
-            found = {row.ensemble_size: row for row in rows if row.method == method}
-            table.add_row(style_of(method).label, *(_cell(found.get(size)) for size in sizes))
-        if any(row.diverged for row in rows):
-            table.caption = "✕k: k of the runs diverged, the error is that of the others"
+        about = result.experiment if pivot.protocol is None else f"{result.experiment}, {pivot.protocol}"
+        table.title = f"{about}: {pivot.metric.name} (preset {result.preset})"
+        table.add_column(pivot.corner, no_wrap=True)
+        for column in pivot.columns:
+            table.add_column(column, justify="right", no_wrap=True)
+        for method, line in pivot.lines.items():
+            cells = (_cell(line.get(column), pivot.metric.form) for column in pivot.columns)
+            table.add_row(style_of(method).label, *cells)
+        if any(row.diverged for row in pivot.rows):
+            table.caption = "✕k: k of the runs diverged, the number is that of the others"
         tables.append(table)
     rest = [row for row in result.rows if row.protocol is None]
     if rest:
@@ -34,8 +34,8 @@ def filter_tables(result: Result) -> list[Table]:
     return tables
 
 
-def _cell(row: Row | None) -> str:
+def _cell(row: Row | None, form: str) -> str:
     if row is None:
         return ""
     lost = f" ✕{row.diverged}" if row.diverged else ""
-    return lost.strip() if math.isnan(row.value) else f"{row.value:.3f}{lost}"
+    return lost.strip() if math.isnan(row.value) else f"{row.value:{form}}{lost}"

@@ -6,6 +6,7 @@ from html import escape
 from typing import NamedTuple
 
 from bieqno.experiments import Result, Row
+from bieqno.report.pivots import pivots
 from bieqno.report.studies import of_filters
 from bieqno.report.style import style_of
 
@@ -27,7 +28,6 @@ _REGRESSION = (
     _Column("coverage_95", "inside the 95 % interval", ".2f", lambda value: abs(value - 0.95)),
     _Column("seconds", "seconds", ".1f", None),
 )
-PROTOCOL_NAMES = {"paper": "the paper's truth", "unseen": "unseen truths"}
 _PROTOCOLS = {
     "paper": "The paper's test: one truth, on whose first windows the EnNF was trained",
     "unseen": "Unseen truths: no filter was trained or tuned on them",
@@ -78,22 +78,19 @@ def _best(rows: Sequence[Row], column: _Column) -> str | None:
 
 def _of_filters(result: Result) -> str:
     made = []
-    for protocol in dict.fromkeys(row.protocol for row in result.rows if row.protocol):
-        rows = result.select(protocol=protocol, metric="relative_rmse")
-        sizes = sorted({row.ensemble_size for row in rows if row.ensemble_size})
-        best = {}
-        for size in sizes:
-            sound = [row for row in rows if row.ensemble_size == size and not math.isnan(row.value)]
-            # Who loses fewer runs is better, whatever the error of the rest.
-            winner = min(sound, key=lambda row: (row.diverged or 0, row.value), default=None)
-            best[size] = winner.method if winner and sum(r.ensemble_size == size for r in rows) > 1 else None
-        body = []
-        for method in dict.fromkeys(row.method for row in rows):
-            found = {row.ensemble_size: row for row in rows if row.method == method}
-            body.append((method, [_cell(found.get(size), ".3f", best=best[size] == method) for size in sizes]))
-        runs = max(row.n + (row.diverged or 0) for row in rows)
-        caption = f"{_PROTOCOLS[protocol]}. Relative RMSE by ensemble size N, mean of {runs} runs"
-        made.append(_table(caption, "N", [f"{size:,}" for size in sizes], body))
+    for pivot in pivots(result):
+        best = {column: pivot.best(column) for column in pivot.columns}
+        body = [
+            (method, [_cell(line.get(c), pivot.metric.form, best=best[c] == method) for c in pivot.columns])
+            for method, line in pivot.lines.items()
+        ]
+        runs = max(row.n + (row.diverged or 0) for row in pivot.rows)
+        name = pivot.metric.name[0].upper() + pivot.metric.name[1:]
+        sizes = " by ensemble size N" if pivot.protocol else f", N = {pivot.rows[0].ensemble_size}"
+        caption = name + sizes + (f", mean of {runs} runs" if runs > 1 else "")
+        if pivot.protocol:
+            caption = f"{_PROTOCOLS.get(pivot.protocol, f'Network: {pivot.protocol}')}. {caption}"
+        made.append(_table(caption, pivot.corner, pivot.columns, body))
     rest = [row for row in result.rows if row.protocol is None]
     if rest:
         listed = [

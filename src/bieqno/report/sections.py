@@ -19,6 +19,7 @@ from bieqno.report.studies import figure_name, of_filters
 _SAFE = " /=:;,.+-()[]{}!*$@|'?^~"  # what may stand in an address within double quotes
 _CAPTIONS = {
     "covariance": "Predicted covariance of noisy new values along the line: what moves together",
+    "growth": "Error, time and memory of one analysis against the number of variables; time is the least of five",
     "distances": "How far the student in each role is from each teacher on unseen windows, RMS over members",
 }
 
