@@ -57,11 +57,14 @@ def test_the_same_key_gives_the_same_bits_and_a_checkpoint_goes_on(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
-def test_ensembles_that_blow_up_begin_anew_and_are_counted():
+def test_ensembles_that_blow_up_begin_anew_and_are_counted(monkeypatch):
     def explosive(z):
         """Chaotic within one, and off to infinity for a member that strays beyond."""
         return jnp.where(jnp.abs(z) <= 1, jnp.cos(3 * z), 1e3 * z)
 
+    # Free runs begin beyond one, too.
+    climate = Climate(jnp.linspace(-1, 1, 100)[:, None] * jnp.ones(2), jnp.zeros(2), jnp.full(2, 0.6))
+    monkeypatch.setattr(Climate, "of", lambda *_, **__: climate)
     result = train_filter(
         explosive, Observation([0], 0.1), **{**SMALL, "state": jnp.zeros(2)}, steps=20, key=jax.random.key(0)
     )
