@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from catalogue import analyse
+from catalogue import analyse, update
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,11 +43,6 @@ STUDENTS = {
     "code": student(teachers=2).acting_as(1),
     "stacked": student().stacked(3),
 }
-
-
-@eqx.filter_jit
-def update(filter, ensemble, observed, perturbed):
-    return filter.update(ensemble, observed, perturbed)
 
 
 @pytest.mark.parametrize("members", [1, 2, 7])

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from catalogue import analyse
 
 from bieqno.assimilation import ETKF, EnKF, LearnedGain, Lorenz63, Observation, imitate, make_trials, teach
 
@@ -35,16 +36,16 @@ def test_the_enkf_is_a_special_case(kalman, value, members, x64):
     prior = 3 * jax.random.normal(jax.random.key(1), (members, 3))
     observed = OBSERVATION.window(jnp.array(value))
     key = jax.random.key(2)
-    expected = EnKF(centred=False)(prior, observed, key=key)
-    np.testing.assert_allclose(kalman(prior, observed, key=key), expected, rtol=1e-9, atol=1e-9)
+    expected = analyse(EnKF(centred=False), prior, observed, key)
+    np.testing.assert_allclose(analyse(kalman, prior, observed, key), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_units_do_not_matter():
     """Multiplying a variable and what is observed of it by a thousand multiplies the analysis."""
     filter = LearnedGain(1, width=8, depth=2, key=jax.random.key(0))
     prior = jax.random.normal(jax.random.key(1), (6, 2))
-    small = filter(prior, Observation([0], 0.5).window(jnp.ones(1)), key=jax.random.key(2))
-    large = filter(1e3 * prior, Observation([0], 500.0).window(jnp.full(1, 1e3)), key=jax.random.key(2))
+    small = analyse(filter, prior, Observation([0], 0.5).window(jnp.ones(1)), jax.random.key(2))
+    large = analyse(filter, 1e3 * prior, Observation([0], 500.0).window(jnp.full(1, 1e3)), jax.random.key(2))
     np.testing.assert_allclose(large, 1e3 * small, rtol=1e-4, atol=1e-2)
 
 
@@ -58,6 +59,7 @@ def test_it_tells_its_teachers_apart():
     trained = imitate(student, lessons, **settings, key=jax.random.key(3))
     assert trained.losses[-1] < 0.5 * trained.losses[0]
 
+    @jax.jit
     @jax.vmap
     def acted(prior, value, perturbed):
         observed = observation.window(value)
@@ -76,11 +78,13 @@ def test_gradients_of_the_weights_are_finite_where_eigenvalues_coincide(value):
     prior = jax.random.normal(jax.random.key(1), (2, 4))
     observed = Observation([0, 1, 2], 0.5).window(jnp.array(value))
 
-    def loss(operator):
+    @eqx.filter_jit
+    @eqx.filter_grad
+    def gradients(operator):
         moved = eqx.tree_at(lambda f: f.operator, filter, operator)(prior, observed, key=jax.random.key(2))
         return jnp.sum(moved**2)
 
-    gradient = eqx.filter_grad(loss)(filter.operator)
+    gradient = gradients(filter.operator)
     assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(gradient))
 
 

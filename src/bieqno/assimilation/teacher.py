@@ -84,6 +84,30 @@ class Lessons(eqx.Module):
         )
 
 
+class _Showing(eqx.Module):
+    """One run of a teacher, as a value: runs with teachers of one kind share one compilation."""
+
+    filter: Filter
+    model: Model
+    observation: Observation
+    limit: float = eqx.field(static=True)
+    key: PRNGKeyArray
+
+    def __call__(self, trial: Trials) -> tuple[Run, Float[Array, ""]]:
+        """All analyses of the run, and its relative error."""
+        done = cycle(
+            self.filter,
+            self.model,
+            self.observation,
+            trial.ensembles,
+            trial.twins.observations,
+            record=keep_triples,
+            limit=self.limit,
+            key=jax.random.fold_in(self.key, trial.numbers),
+        )
+        return done, relative_rmse(trial.twins.truth, jnp.mean(done.kept["posterior"], axis=1))
+
+
 def teach(
     filter: Filter,
     model: Model,
@@ -119,21 +143,7 @@ def teach(
         >>> lessons.prior.shape, lessons.pairs, lessons.left_out
         ((40, 50, 3), 120, 0)
     """
-
-    def run(trial: Trials) -> tuple[Run, Float[Array, ""]]:
-        done = cycle(
-            filter,
-            model,
-            observation,
-            trial.ensembles,
-            trial.twins.observations,
-            record=keep_triples,
-            limit=limit,
-            key=jax.random.fold_in(key, trial.numbers),
-        )
-        return done, relative_rmse(trial.twins.truth, jnp.mean(done.kept["posterior"], axis=1))
-
-    runs, errors = sweep(run, trials)
+    runs, errors = sweep(_Showing(filter, model, observation, limit, key), trials)
     sound = np.flatnonzero((np.asarray(runs.diverged) < 0) & (np.asarray(errors) <= lost))
     if not sound.size:
         raise ValueError(f"all {len(errors)} runs of the teacher diverged or lost the truth: it has nothing to teach")

@@ -29,6 +29,7 @@ class Trials(eqx.Module):
     numbers: Int[Array, "r"] | Int[Array, ""]
 
 
+@eqx.filter_jit
 def make_trials(
     model: Model,
     observation: Observation,
@@ -78,7 +79,7 @@ def make_trials(
         ensemble = centre + spread * jax.random.normal(keys[4], (members, *state.shape))
         return Trials(twin, ensemble, number)
 
-    return eqx.filter_jit(jax.vmap(one))(jnp.arange(truths))
+    return jax.vmap(one)(jnp.arange(truths))
 
 
 def sweep(run: Callable[[Trials], PyTree[Any]], trials: Trials) -> PyTree[Any]:

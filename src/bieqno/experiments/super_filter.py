@@ -181,13 +181,16 @@ def run(
 
 def answers(filter: Filter, lessons: Lessons, *, key: PRNGKeyArray) -> Float[np.ndarray, "L N n"]:
     """What a filter makes of the priors of the lessons; with the same key all filters see the same perturbed observations."""
+    return np.asarray(_analyses(filter, lessons, key))
 
-    @eqx.filter_jit
+
+@eqx.filter_jit
+def _analyses(filter: Filter, lessons: Lessons, key: PRNGKeyArray) -> Float[Array, "L N n"]:
     def one(prior: Array, value: Array, mask: Array, reference: Array, key: PRNGKeyArray) -> Array:
         return filter(prior, lessons.observation.window(value, mask=mask, reference=reference), key=key)
 
     keys = jax.random.split(key, lessons.prior.shape[0])
-    return np.asarray(jax.vmap(one)(lessons.prior, lessons.value, lessons.mask, lessons.reference, keys))
+    return jax.vmap(one)(lessons.prior, lessons.value, lessons.mask, lessons.reference, keys)
 
 
 def distance(first: Float[np.ndarray, "L N n"], second: Float[np.ndarray, "L N n"]) -> float:

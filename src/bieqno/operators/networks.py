@@ -140,7 +140,7 @@ class MLP(eqx.Module):
 
 def _initial_layer(in_size: int, out_size: int, *, key: PRNGKeyArray) -> eqx.nn.Linear:
     """A linear layer that keeps the variance of what rectifying activations pass on, without bias."""
-    layer = eqx.nn.Linear(in_size, out_size, key=key)
+    layer = eqx.filter_eval_shape(eqx.nn.Linear, in_size, out_size, key=key)  # draws nothing, for both are replaced
     weight = jax.nn.initializers.he_normal(in_axis=1, out_axis=0)(key, (out_size, in_size))
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(out_size)))
 

@@ -1,8 +1,7 @@
 """A process that has been trained on data, and what it takes to predict with it in the data's own units."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from operator import itemgetter
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -51,8 +50,9 @@ class FittedProcess(eqx.Module):
 
     def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation at `X`, without keeping the covariance factor."""
-        parts = self._in_chunks(X, lambda gaussian: (gaussian.mean, gaussian.std))
-        mean, std = (np.concatenate([np.asarray(part[i]) for part in parts]) for i in range(2))
+        # Cut as NumPy arrays: JAX would compile anew for every number of points.
+        parts = [[np.asarray(x)[:count] for x in _moments(gaussian)] for gaussian, count in self._in_chunks(X)]
+        mean, std = (np.concatenate(series) for series in zip(*parts, strict=True))
         return self.scaling.values(mean), std * self.scaling.target_scale
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -73,22 +73,20 @@ class FittedProcess(eqx.Module):
         return FittedProcess(self.members, data, self.scaling, self.variance_factor)
 
     def _scaled_posterior(self, X: np.ndarray) -> LowRankGaussian:
-        return jax.tree.map(lambda *x: jnp.concatenate(x), *self._in_chunks(X, lambda gaussian: gaussian))
+        parts = [jax.tree.map(itemgetter(slice(count)), gaussian) for gaussian, count in self._in_chunks(X)]
+        return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
 
-    def _in_chunks(self, X: np.ndarray, keep: Callable[[LowRankGaussian], Any]) -> list[Any]:
+    def _in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, int]]:
+        """The distribution at one chunk of points after another, each with the number of points that are not padding."""
         # The observations are embedded anew in each chunk, so a chunk has more points than there are observations.
         most = len(X) if self.set_interaction else max(CHUNK, 4 * len(self.data.mask))
         size = min(round_up(len(X)), round_up(most))
-        parts = []
         for start in range(0, len(X), size):
             part = X[start : start + size]
             padded = np.zeros((size, X.shape[1]), X.dtype)
             padded[: len(part)] = part
-            predicted = _predict(
-                self.members, self.data, self.variance_factor, self.scaling.inputs(padded), jnp.asarray(len(part))
-            )
-            parts.append(jax.tree.map(itemgetter(slice(len(part))), keep(predicted)))
-        return parts
+            count = jnp.asarray(len(part))
+            yield _predict(self.members, self.data, self.variance_factor, self.scaling.inputs(padded), count), len(part)
 
 
 @eqx.filter_jit
@@ -114,11 +112,17 @@ def _predict(
     return LowRankGaussian(joint.mean, jnp.sqrt(factor) * joint.factor, log_diag)
 
 
+@eqx.filter_jit
+def _moments(gaussian: LowRankGaussian) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
+    return gaussian.mean, gaussian.std
+
+
 def stack(members: tuple[GeneralizedGaussianProcess, ...]) -> GeneralizedGaussianProcess:
     """Members of equal shape as one, their arrays stacked along a first axis, to be trained and applied by `vmap`."""
     return jax.tree.map(lambda *x: jnp.stack(x), *members)
 
 
+@eqx.filter_jit
 def unstack(stacked: GeneralizedGaussianProcess) -> tuple[GeneralizedGaussianProcess, ...]:
     """The members one by one."""
     return tuple(jax.tree.map(itemgetter(i), stacked) for i in range(stacked.log_noise.shape[0]))
@@ -131,11 +135,12 @@ def round_up(count: int) -> int:
 
 def make_data(scaling: Scaling, X: np.ndarray, y: np.ndarray, noise_variance: np.ndarray) -> Data:
     """Scale data, and pad them to a size that many data sets share."""
-    inputs, targets = scaling.inputs(X), scaling.targets(y)
-    padding = round_up(len(y)) - len(y)
+    inputs, targets = np.asarray(scaling.inputs(X)), np.asarray(scaling.targets(y))
+    padding = (0, round_up(len(y)) - len(y))
+    # By NumPy: JAX would compile anew for every number of rows.
     return Data(
-        jnp.pad(inputs, ((0, padding), (0, 0))),
-        jnp.pad(targets, (0, padding)),
-        jnp.pad(jnp.asarray(noise_variance / scaling.target_scale**2, targets.dtype), (0, padding)),
-        jnp.arange(len(y) + padding) < len(y),
+        jnp.asarray(np.pad(inputs, (padding, (0, 0)))),
+        jnp.asarray(np.pad(targets, padding)),
+        jnp.asarray(np.pad(noise_variance / scaling.target_scale**2, padding), targets.dtype),
+        jnp.asarray(np.arange(len(y) + padding[1]) < len(y)),
     )

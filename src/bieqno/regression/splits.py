@@ -110,6 +110,7 @@ class RandomSplits(eqx.Module):
         return _split(self.data, order[:most], place[:most] < size, order, (place >= size) & (place < count))
 
 
+@eqx.filter_jit
 def held_out(data: Data, folds: Int[Array, "m"], members: int) -> Split:
     """For each member, its fold to be predicted from the rest of the data; stacked along a first axis."""
     rows = jnp.arange(data.mask.shape[0])
