@@ -30,7 +30,8 @@ from bieqno.training import FitResult, Progress, fit
 RESTARTED = 0.005  # share of the runs that begin anew in every step, so that beginnings are never forgotten
 BEGINNINGS = (0.06, 0.75)  # spread of first ensembles, in units of the climate
 LOST = 10.0  # standard deviations from the climate's mean at which a member has blown up
-SIZES = MappingProxyType({2: 48, 5: 32, 12: 16, 32: 8})
+# Each twice the one before: between them a filter finds its way, beyond them it was seen to as well.
+SIZES = MappingProxyType({2: 40, 4: 32, 8: 20, 16: 10, 32: 5})
 
 
 class Runs(eqx.Module):

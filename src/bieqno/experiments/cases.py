@@ -64,6 +64,11 @@ class Cases:
             write_tensors(path, arrays, kind=_KIND, description=self.prefix + name)
         return arrays
 
+    def checkpoint(self, name: str) -> Path | None:
+        """Where the training that a case begins with may keep how far it has come; None if nothing is kept."""
+        path = self._path(name)
+        return None if path is None else path.with_suffix(".training")
+
     def finished(self) -> int:
         """How many cases are kept."""
         return 0 if self.folder is None else sum(1 for _ in self.folder.glob("*.case"))

@@ -29,7 +29,7 @@ _PAPER = Settings(
     tuned_sizes=(2, 4, 8, 16, 32, 64),
     truths=64,
     tuning=(16, 400),
-    training={"sizes": {2: 192, 5: 128, 12: 64, 32: 32}, "steps": 60_000},
+    training={"sizes": {2: 160, 4: 128, 8: 80, 16: 40, 32: 20}, "steps": 20_000},
 )
 PRESETS = {
     "smoke": Settings(

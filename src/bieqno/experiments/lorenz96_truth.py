@@ -31,7 +31,7 @@ _PAPER = Settings(
     tuned_sizes=(2, 4, 8, 16, 32, 64),
     truths=64,
     tuning=(8, 200),
-    training={"sizes": {2: 48, 5: 32, 12: 16, 32: 8}, "steps": 12_000},
+    training={"steps": 16_000},
 )
 PRESETS = {
     "smoke": Settings(

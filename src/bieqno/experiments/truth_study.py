@@ -140,6 +140,7 @@ def run_study(
         begun = time.perf_counter()
         result = train_filter(
             system.model, system.observation, state=system.state, variables=system.places, **more, key=key,
+            checkpoint=kept.checkpoint("training" if size is None else f"fine-tuning, N={size}"),
             on_progress=lambda p: tell("training" if size is None else f"fine-tuning, N = {size}", share * p.step / p.steps, p),
         )  # fmt: skip
         return {
