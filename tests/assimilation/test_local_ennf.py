@@ -39,7 +39,9 @@ def around(stations, ring=RING, radius=4.0):
 @pytest.fixture(scope="module")
 def update():
     """Weights that matter: those of the last layers are small in the beginning."""
-    small = LocalUpdate(1, state=PLAIN, predicted=PLAIN, width=8, small=4, channels=2, key=jax.random.key(2))
+    small = LocalUpdate(
+        1, state=PLAIN, predicted=PLAIN, radius=4.0, reach=2.0, width=8, small=4, channels=2, key=jax.random.key(2)
+    )
     return eqx.tree_at(lambda u: u.operator.fit.trunk.layers[-1].weight, small, replace_fn=lambda w: 10 * w)
 
 
@@ -129,7 +131,10 @@ def test_two_dimensions_and_two_fields(tmp_path):
     surroundings = Surroundings.of(grid, grid.at([0, 13, 20]), radius=2.0, reach=1.0)
     pair = Standardiser.unit(2)
     filter = LocalEnNF(
-        LocalUpdate(2, state=pair, predicted=pair, width=8, small=4, channels=2, key=jax.random.key(0)), surroundings
+        LocalUpdate(
+            2, state=pair, predicted=pair, radius=2.0, reach=1.0, width=8, small=4, channels=2, key=jax.random.key(0)
+        ),
+        surroundings,
     )
     prior = jax.random.normal(jax.random.key(1), (3, 24))
     observed = Observation([0, 13, 20], 1.0).window(jnp.ones(3))
@@ -144,6 +149,14 @@ def test_what_does_not_fit_is_refused(update):
     filter = LocalEnNF(update, around(STATIONS))
     with pytest.raises(ValueError, match="12 variables and 3 observations, the state has 5 and 3"):
         filter(jnp.ones((2, 5)), Observation(STATIONS[:1] * 3, 1.0).window(VALUE), key=jax.random.key(0))
+    with pytest.raises(ValueError, match="radius of 4 and a reach of 2, the surroundings have 3 and 2"):
+        filter.at(around(STATIONS, radius=3.0))
+    pair = Places.grid(6, fields=2)
+    both = Surroundings.of(pair, pair, radius=4.0, reach=2.0)
+    with pytest.raises(ValueError, match="know 1 kinds of variables, the surroundings have 2"):
+        filter.at(both)
+    with pytest.raises(ValueError, match="at most half the period, here 6"):
+        around(STATIONS, radius=7.0)
     plane = Places.grid(2, 2)
     with pytest.raises(ValueError, match="for 1 dimensions, the surroundings have 2"):
         filter.at(Surroundings.of(plane, plane, radius=1.0, reach=1.0))
@@ -166,6 +179,31 @@ def test_the_weights_solve_the_tapered_system(x64):
     np.testing.assert_allclose(jax.jit(weights)(S, d, links, 0.4), jnp.linalg.solve(matrix, d), rtol=1e-4)
 
 
+def test_before_it_is_corrected_the_mean_moves_as_a_kalman_filters_with_tapered_covariances(update, x64):
+    def silent(net):
+        return eqx.tree_at(lambda n: n.layers[-1].weight, net, replace_fn=jnp.zeros_like)
+
+    still = eqx.tree_at(lambda u: u.operator.fit.trunk, update, replace_fn=silent)
+    found = analyse(still, PRIOR, VALUE, around(STATIONS), NOISE).mean(axis=0) - PRIOR.mean(axis=0)
+    gap = jnp.abs(jnp.arange(SIZE)[:, None] - jnp.array(STATIONS))
+    gap = jnp.minimum(gap, SIZE - gap)
+    rho = gaspari_cohn(gap, 4.0 * jax.nn.sigmoid(1.0))
+    A = (PRIOR - PRIOR.mean(axis=0)) / jnp.sqrt(N - 1)
+    S = A[:, jnp.array(STATIONS)]
+    # The error of 0.5, with the least one that the filter believes in.
+    R = (0.5**2 + 0.01**2) * jnp.eye(3)
+    d = VALUE - PRIOR.mean(axis=0)[jnp.array(STATIONS)]
+    expected = (rho * (A.T @ S)) @ jnp.linalg.solve(rho[jnp.array(STATIONS)] * (S.T @ S) + R, d)
+    # The filter is in 32 bits, as its weights are.
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_no_observations_at_all(update):
+    nowhere = Surroundings.of(RING, RING.at([]), radius=4.0, reach=2.0)
+    found = update(PRIOR, Observation([], 1.0).window(jnp.zeros(0)), nowhere, NOISE)
+    np.testing.assert_array_equal(found, PRIOR)
+
+
 def test_offsets_go_the_shorter_way():
     links = Links.within(2.0, RING, RING)
     signed = np.asarray(links.offset[0, :, 0] * 2)
@@ -174,6 +212,7 @@ def test_offsets_go_the_shorter_way():
     }  # fmt: skip
     assert spacing(RING.at([0, 4, 8])) == 4.0
     assert spacing(Places.apart(3)) == 1.0
+    assert spacing(Places(np.array([[-1e-17], [0.0], [4.0], [8.0]]), period=8.0)) == 4.0
 
 
 def test_it_cannot_read_the_truth_off_an_error_law(update):

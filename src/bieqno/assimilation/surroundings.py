@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
 from bieqno.assimilation.localization import Neighbours
+from bieqno.assimilation.observation import Components, Observation
 
 
 class Places(eqx.Module):
@@ -110,10 +111,12 @@ class Surroundings(eqx.Module):
 
     Args:
         near: for each variable the observations within the radius.
-        beside: for each variable the variables within reach, itself first.
+        beside: for each variable the variables within reach, itself among them.
         between: for each observation the observations within the radius.
         variables: kind of each variable.
         observations: kind of each observation.
+        radius: how far an observation can act.
+        reach: how far away other variables are looked at.
 
     Example:
         >>> ring = Places.grid(8, period=8.0)
@@ -127,6 +130,8 @@ class Surroundings(eqx.Module):
     between: Links
     variables: Int[Array, "n"]
     observations: Int[Array, "m"]
+    radius: float = eqx.field(static=True)
+    reach: float = eqx.field(static=True)
 
     @classmethod
     def of(cls, variables: Places, observations: Places, *, radius: float, reach: float) -> "Surroundings":
@@ -138,12 +143,18 @@ class Surroundings(eqx.Module):
             radius: how far an observation can act.
             reach: how far away other variables are looked at.
         """
+        # Round a ring a taper that reaches beyond half of it is no covariance.
+        half = min(variables.period or (np.inf,)) / 2
+        if radius > half:
+            raise ValueError(f"a radius is at most half the period, here {half:g}; got {radius:g}")
         return cls(
             Links.within(radius, variables, observations),
             Links.within(reach, variables, variables),
             Links.within(radius, observations, observations),
             jnp.asarray(variables.kinds),
             jnp.asarray(observations.kinds),
+            float(radius),
+            float(reach),
         )
 
 
@@ -154,9 +165,53 @@ def spacing(places: Places) -> float:
         >>> spacing(Places.grid(40, fields=2, period=40.0).at(range(0, 80, 4)))
         4.0
     """
-    points = np.unique(places.positions, axis=0)
+    box = np.zeros(places.positions.shape[1]) if places.period is None else np.asarray(places.period)
+    box = np.where(np.isfinite(box), box, 0)
+    whole = np.where(box > 0, box, 1)
+    # Twice, since the remainder of a tiny negative number is rounded to the period itself.
+    points = np.unique(np.where(box > 0, places.positions % whole % whole, places.positions), axis=0)
     if len(points) < 2:
         return 1.0
-    box = None if places.period is None else np.where(np.isfinite(places.period), places.period, 0)
-    wrapped = points if box is None else np.where(box > 0, points % np.where(box > 0, box, 1), points)
-    return float(np.median(KDTree(wrapped, boxsize=box).query(wrapped, k=2)[0][:, 1]))
+    return float(np.median(KDTree(points, boxsize=box).query(points, k=2)[0][:, 1]))
+
+
+def find_surroundings(
+    observation: Observation,
+    size: int,
+    *,
+    variables: Places | None = None,
+    observations: Places | None = None,
+    radius: float | None = None,
+    reach: float | None = None,
+) -> Surroundings:
+    """The surroundings that `train_filter` works with when told so much.
+
+    Args:
+        observation: what is observed.
+        size: number of state variables.
+        variables: see `train_filter`, as for the others.
+        observations: where the observations are.
+        radius: how far an observation can act.
+        reach: how far each variable looks at others.
+    """
+    places = Places.apart(size) if variables is None else variables
+    if len(places.positions) != size:
+        raise ValueError(f"places are known of {len(places.positions)} variables, the state has {size}")
+    if observations is None:
+        if not isinstance(observation.operator, Components):
+            raise ValueError(
+                "where the observations are follows only from observed components; "
+                "give `observations=Places(...)` for any other operator"
+            )
+        observations = places.at(observation.operator.indices)
+    values = observation.size(size)
+    if len(observations.positions) != values:
+        raise ValueError(f"places are known of {len(observations.positions)} observations, {values} are observed")
+    # One observation has no distance to others; that of the variables has the same unit.
+    apart = spacing(observations if len(np.unique(observations.positions, axis=0)) > 1 else places)
+    return Surroundings.of(
+        places,
+        observations,
+        radius=2.5 * apart if radius is None else radius,
+        reach=3.0 * spacing(places) if reach is None else reach,
+    )

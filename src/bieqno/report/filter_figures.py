@@ -15,6 +15,7 @@ from bieqno.report.pivots import METRICS, PROTOCOL_NAMES, error_metric, of_growt
 from bieqno.report.style import style_of
 
 COMPARED = ("EnKF", "EnNF")  # the paper's two
+ACROSS = ("baseline", "particle filter")  # of one size only: a line across
 TRUTH = "black"
 
 
@@ -44,7 +45,7 @@ def filter_figures(result: Result) -> dict[str, Figure]:
 
 
 def errors(result: Result) -> Figure:
-    """Relative error against ensemble size, with standard errors; a panel for each protocol.
+    """Error against ensemble size, with standard errors; a panel for each protocol.
 
     A cross at the upper rim marks an ensemble size with which runs diverged, and says how many; its error, where one is drawn,
     is that of the others.
@@ -59,7 +60,7 @@ def errors(result: Result) -> Figure:
         for place, method in enumerate(methods):
             style = style_of(method)
             own = [row for row in rows if row.method == method]
-            if len({row.ensemble_size for row in own}) == 1 and method in ("baseline", "particle filter"):
+            if len({row.ensemble_size for row in own}) == 1 and method in ACROSS:
                 label = style.label if method == "baseline" else f"{style.label}, N = {own[0].ensemble_size:,}"
                 axes.axhline(own[0].value, color=style.color, linestyle=style.line, linewidth=1.2, label=label)
                 continue
@@ -77,7 +78,7 @@ def errors(result: Result) -> Figure:
                         transform=axes.get_xaxis_transform(), ha="center", va="top",
                     )  # fmt: skip
         axes.set_xscale("log", base=2)
-        ticks = sorted({row.ensemble_size for row in rows if row.method in COMPARED and row.ensemble_size})
+        ticks = sorted({row.ensemble_size for row in rows if row.ensemble_size and row.method not in ACROSS})
         axes.set_xticks(ticks, [str(n) for n in ticks])
         axes.minorticks_off()
         axes.set_yscale("log")

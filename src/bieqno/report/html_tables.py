@@ -84,10 +84,11 @@ def _of_filters(result: Result) -> str:
             (method, [_cell(line.get(c), pivot.metric.form, best=best[c] == method) for c in pivot.columns])
             for method, line in pivot.lines.items()
         ]
-        runs = max(row.n + (row.diverged or 0) for row in pivot.rows)
+        counts = sorted({row.n + (row.diverged or 0) for row in pivot.rows})
+        runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
         name = pivot.metric.name[0].upper() + pivot.metric.name[1:]
         sizes = " by ensemble size N" if pivot.protocol else f", N = {pivot.rows[0].ensemble_size}"
-        caption = name + sizes + (f", mean of {runs} runs" if runs > 1 else "")
+        caption = name + sizes + (f", mean of {runs} runs" if counts[-1] > 1 else "")
         if pivot.protocol:
             caption = f"{_PROTOCOLS.get(pivot.protocol, f'Network: {pivot.protocol}')}. {caption}"
         made.append(_table(caption, pivot.corner, pivot.columns, body))

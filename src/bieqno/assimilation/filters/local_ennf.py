@@ -21,7 +21,8 @@ from bieqno.assimilation.surroundings import Links, Surroundings
 from bieqno.operators import MLP, EquivariantOperator, Standardiser, TrunkAndBranch
 
 BUMPS = 9  # by which a relative position is told to a network, along each dimension
-FACTS, RELATIONS, EXTRAS = 5, 4, 6  # numbers that describe an observation, its relation to a variable, and the variable
+# Numbers that describe an observation, its relation to a variable, and the variable.
+FACTS, RELATIONS, EXTRAS = 5, 4, 6
 CHUNK = 2**21  # numbers in a hidden layer: variables go in chunks of about this, so that memory is bounded
 LEAST_ERROR = (
     1e-2  # of an observation, in units of its climate: a law that passes through zero is not to be believed there
@@ -36,6 +37,8 @@ class LocalUpdate(eqx.Module):
         dimensions: of space.
         state: standardises variables, one number a kind.
         predicted: standardises predicted observations, one number a kind.
+        radius: how far an observation can act; relative positions are in units of it.
+        reach: how far away other variables are looked at, likewise.
         width: length of the hidden layers of the net that sees the ensemble as a whole.
         small: length of those that see one member or one observation.
         channels: number of combinations of innovations, and of neighbouring variables, that each variable looks at.
@@ -49,6 +52,8 @@ class LocalUpdate(eqx.Module):
     state: Standardiser
     predicted: Standardiser
     channels: int = eqx.field(static=True)
+    radius: float = eqx.field(static=True)
+    reach: float = eqx.field(static=True)
 
     def __init__(
         self,
@@ -56,6 +61,8 @@ class LocalUpdate(eqx.Module):
         *,
         state: Standardiser,
         predicted: Standardiser,
+        radius: float,
+        reach: float,
         width: int = 128,
         small: int = 32,
         channels: int = 8,
@@ -83,6 +90,8 @@ class LocalUpdate(eqx.Module):
         self.state = state
         self.predicted = predicted
         self.channels = channels
+        self.radius = radius
+        self.reach = reach
 
     def check(self, around: Surroundings) -> None:
         """Refuse surroundings that the weights were not made for."""
@@ -90,6 +99,18 @@ class LocalUpdate(eqx.Module):
         dimensions = around.near.offset.shape[-1]
         if place != BUMPS * dimensions:
             raise ValueError(f"these weights are for {place // BUMPS} dimensions, the surroundings have {dimensions}")
+        if (self.radius, self.reach) != (around.radius, around.reach):
+            raise ValueError(
+                f"these weights are for a radius of {self.radius:g} and a reach of {self.reach:g}, "
+                f"the surroundings have {around.radius:g} and {around.reach:g}"
+            )
+        for what, kinds, known in (
+            ("variables", around.variables, self.state.scale.shape[0]),
+            ("observations", around.observations, self.predicted.scale.shape[0]),
+        ):
+            most = int(jnp.max(kinds, initial=0)) + 1
+            if most > known:
+                raise ValueError(f"these weights know {known} kinds of {what}, the surroundings have {most}")
 
     def __call__(
         self, ensemble: Float[Array, "N n"], observed: Observed, around: Surroundings, noise: Float[Array, "N n"]
@@ -121,7 +142,7 @@ class LocalUpdate(eqx.Module):
             factor=S.T,
             innovation=d,
             total=jnp.sqrt(1 + variance),
-            # The system is solved as it is; only how far it reaches and what is made of it is learned.
+            # How far the taper reaches is learned from what is made of the solution, not through the solution.
             weight=jax.lax.stop_gradient(weights(S, d, around.between, radius)),
             mask=observed.mask,
             facts=jnp.stack(facts, axis=1),
@@ -130,10 +151,11 @@ class LocalUpdate(eqx.Module):
             radius=radius,
         )
         centred = (noise - jnp.mean(noise, axis=0)).T
+        most = max(count, around.near.indices.shape[1], around.beside.indices.shape[1])
         moved = _in_chunks(
             lambda row: self._moved(row, seen),
             _Row(jnp.arange(size), around.near, around.beside, centred),
-            max(1, CHUNK // (count * self.elements.layers[0].weight.shape[0])),
+            max(1, CHUNK // (most * self.elements.layers[0].weight.shape[0])),
         )
         return (ensemble + moved.T * scale).astype(ensemble.dtype)
 
@@ -212,7 +234,7 @@ class LocalEnNF(eqx.Module):
         >>> ring = Places.grid(8, period=8.0)
         >>> around = Surroundings.of(ring, ring.at([0]), radius=2.0, reach=1.0)
         >>> plain = Standardiser.unit(1)
-        >>> filter = LocalEnNF(LocalUpdate(1, state=plain, predicted=plain, key=jax.random.key(0)), around)
+        >>> filter = LocalEnNF(LocalUpdate(1, state=plain, predicted=plain, radius=2.0, reach=1.0, key=jax.random.key(0)), around)
         >>> prior = jax.random.normal(jax.random.key(1), (5, 8))
         >>> moved = filter(prior, Observation([0], 1.0).window(jnp.array([2.0])), key=jax.random.key(2)) - prior
         >>> (jnp.abs(moved).max(axis=0) > 0).tolist()
