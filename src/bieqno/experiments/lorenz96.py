@@ -28,6 +28,7 @@ INFLATIONS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35)
 RADII = (3.0, 5.0, 8.0, 12.0)
 
 # One operator for all variables cannot know which observations are near: nearly all is learned in the fine-tuning.
+# Beyond a few thousand steps it learns the 150 windows by heart: 12,000 gave 0.25 where 3,500 give 0.16.
 _LESSONS = {"members": 256, "shift": 0.1, "noise": 0.1}
 _QUICK = Settings(
     "quick",
@@ -48,7 +49,7 @@ PRESETS = {
     "quick": _QUICK,
     "paper": replace(
         _QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(4, 200),
-        training={"steps": 1000, **_LESSONS}, fine_tuning={"steps": 12_000, **_LESSONS},
+        training={"steps": 1000, **_LESSONS}, fine_tuning={"steps": 4000, **_LESSONS},
     ),
 }  # fmt: skip
 

@@ -40,7 +40,7 @@ _STYLES = {
     "EnNF, good priors only": Style("EnNF, good priors only", "#B0406C", "--", "X"),
     "EnNF, stacked weights": Style("EnNF, stacked weights", "#999933", "--", "<"),
     "EnNF fine-tuned": Style("EnNF, fine-tuned", "#56B4E9", "-", "s"),
-    "iterative EnKF tuned": Style("iterative EnKF, tuned", "#CC79A7", "--", "P"),
+    "iterative EnKF tuned": Style("iterative EnKF, tuned", "#999933", "--", "<"),
     "particle filter tuned": Style("particle filter, tuned", "#7A67D8", ":", "*"),
     "MNMEF (published)": Style("MNMEF, published", "#D55E00", "--", "X"),
     "LETKF (published)": Style("LETKF, published", "#999999", "--", "x"),
