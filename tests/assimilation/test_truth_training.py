@@ -88,7 +88,7 @@ def test_missing_values_and_windows_to_differentiate_through():
     assert result.skipped == 0
 
 
-def test_what_does_not_fit_is_refused():
+def test_what_does_not_fit_is_refused(trained):
     def train(**wrong):
         train_filter(MODEL, OBSERVATION, **{"steps": 1, **SMALL, **wrong}, key=jax.random.key(0))
 
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="from low to high"):
         train(missing=(0.5, 0.2))
     with pytest.raises(ValueError, match="have their settings"):
-        train(begin=object())
+        train(begin=trained.module.update)
     with pytest.raises(ValueError, match="unroll=0"):
         train(unroll=0)
     with pytest.raises(ValueError, match="places are known of 5 variables, the state has 3"):

@@ -294,7 +294,7 @@ def _place(links: Links, here: Float[Array, "b p"], there: Float[Array, "_ q"]) 
     """Relative positions, as heights of bumps, which a network tells apart more easily than numbers; and both kinds."""
     centres = jnp.linspace(-1, 1, BUMPS)
     heights = jnp.exp(-0.5 * ((links.offset[..., None] - centres) * (BUMPS - 1) / 2) ** 2)
-    parts = (heights.reshape(*links.indices.shape, -1), here[:, None], there[links.indices])
+    parts = (heights.reshape(*links.indices.shape, BUMPS * links.offset.shape[-1]), here[:, None], there[links.indices])
     return jnp.concatenate([jnp.broadcast_to(p, (*links.indices.shape, p.shape[-1])) for p in parts], axis=-1)
 
 

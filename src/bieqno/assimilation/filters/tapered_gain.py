@@ -41,7 +41,7 @@ def weights(
         [1.0, 2.0]
     """
     S = factor.T
-    matrix = jnp.einsum("mN,mkN->mk", S, S[between.indices]) * taper(between, radius)
+    matrix = jnp.einsum("mN,mkN->mk", S, S[between.indices]) * taper(between, radius).astype(S.dtype)
     diagonal = 1 + jnp.sum(S**2, axis=1)
 
     def step(carry: tuple[Array, Array, Array, Array], _: None) -> tuple[tuple[Array, Array, Array, Array], None]:
