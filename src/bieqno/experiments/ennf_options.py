@@ -115,6 +115,6 @@ DESCRIPTION = Description(
     question="The filter and its training hold choices that the paper leaves open: increments or values, which ensembles and "
     "which priors are shown, one network or one for each variable. What does the error become when one of them is changed?",
     claim="None; the paper does not vary them.",
-    minutes={"smoke": 1.0, "quick": 20.0, "paper": 200.0},
+    minutes={"smoke": 1.0, "quick": 5.0, "paper": 50.0},
     methods=("EnKF", *(variant.name for variant in variants())),
 )

@@ -20,7 +20,7 @@ DESCRIPTION = Description(
     "them where the ensemble Kalman filter needs a hundred members?",
     claim="The EnNF, trained on an EnKF of 100 members, works with two members and has lower errors than the EnKF for all sizes "
     "from 2 to 64 (section 3.2.2).",
-    minutes={"smoke": 1.0, "quick": 12.0, "paper": 60.0},
+    minutes={"smoke": 1.0, "quick": 12.0, "paper": 20.0},
     methods=("baseline", "EnKF", "EnNF", "EnKF tuned", "LETKF tuned"),
 )
 FLOOR = 0.05  # least error that the tuned filters believe in, for the law passes through zero
