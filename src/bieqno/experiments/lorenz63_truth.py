@@ -1,11 +1,11 @@
 """Experiment ``lorenz63-truth``: the paper's first set-up, with a filter that is trained against the truth."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from jaxtyping import Array
 
-from bieqno.assimilation import Filter, Floored, Inflated, IterativeEnKF, ParticleFilter, Rotated
+from bieqno.assimilation import Filter, Floored, Inflated, IterativeEnKF, Lorenz63, Lorenz96, ParticleFilter, Rotated
 from bieqno.assimilation.setups import paper_lorenz63
 from bieqno.experiments import lorenz63
 from bieqno.experiments.cases import Cases
@@ -42,20 +42,26 @@ PRESETS = {
 }  # fmt: skip
 
 
-def opponents() -> list[Tuned]:
-    """The classical filters, with inflation or jitter to be found."""
-    model = paper_lorenz63().model
+def further_opponents(model: Lorenz63 | Lorenz96, floor: float, inflations: Sequence[float]) -> list[Tuned]:
+    """The classical filters that the imitating studies do not have, with inflation or jitter to be found."""
 
     def iterative(inflation: float | Array) -> Filter:
-        return Rotated(Inflated(Floored(IterativeEnKF(model), lorenz63.FLOOR), inflation))
+        return Rotated(Inflated(Floored(IterativeEnKF(model), floor), inflation))
 
     def particles(jitter: float | Array) -> Filter:
-        return Floored(ParticleFilter(jitter), lorenz63.FLOOR)
+        return Floored(ParticleFilter(jitter), floor)
 
     return [
-        *lorenz63.opponents(),
-        Tuned("iterative EnKF tuned", iterative, {"inflation": lorenz63.INFLATIONS}),
+        Tuned("iterative EnKF tuned", iterative, {"inflation": inflations}),
         Tuned("particle filter tuned", particles, {"jitter": (0.1, 0.25, 0.5, 1.0, 1.5)}),
+    ]
+
+
+def opponents() -> list[Tuned]:
+    """The classical filters, with inflation or jitter to be found."""
+    return [
+        *lorenz63.opponents(),
+        *further_opponents(paper_lorenz63().model, lorenz63.FLOOR, lorenz63.INFLATIONS),
     ]
 
 

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 from jaxtyping import Array
 
-from bieqno.assimilation import ETKF, Filter, Floored, Inflated, IterativeEnKF, ParticleFilter, Places, Rotated
+from bieqno.assimilation import ETKF, Filter, Floored, Inflated, Places, Rotated
 from bieqno.assimilation.setups import paper_lorenz96
 from bieqno.experiments import lorenz96
 from bieqno.experiments.cases import Cases
 from bieqno.experiments.description import Description, settings_of
 from bieqno.experiments.filter_experiment import Tuned
+from bieqno.experiments.lorenz63_truth import further_opponents
 from bieqno.experiments.results import Progress, Result
 from bieqno.experiments.truth_study import Settings, System, run_study
 
@@ -46,22 +47,14 @@ PRESETS = {
 
 def opponents() -> list[Tuned]:
     """The classical filters, with inflation, localization or jitter to be found."""
-    model, inflation = paper_lorenz96().model, {"inflation": lorenz96.INFLATIONS}
 
     def etkf(inflation: float | Array) -> Filter:
         return Rotated(Inflated(Floored(ETKF(), lorenz96.FLOOR), inflation))
 
-    def iterative(inflation: float | Array) -> Filter:
-        return Rotated(Inflated(Floored(IterativeEnKF(model), lorenz96.FLOOR), inflation))
-
-    def particles(jitter: float | Array) -> Filter:
-        return Floored(ParticleFilter(jitter), lorenz96.FLOOR)
-
     return [
         *lorenz96.opponents(),
-        Tuned("ETKF tuned", etkf, inflation),
-        Tuned("iterative EnKF tuned", iterative, inflation),
-        Tuned("particle filter tuned", particles, {"jitter": (0.1, 0.25, 0.5, 1.0, 1.5)}),
+        Tuned("ETKF tuned", etkf, {"inflation": lorenz96.INFLATIONS}),
+        *further_opponents(paper_lorenz96().model, lorenz96.FLOOR, lorenz96.INFLATIONS),
     ]
 
 
