@@ -13,7 +13,8 @@ from bieqno.experiments.description import Description, settings_of
 from bieqno.experiments.filter_experiment import Tuned
 from bieqno.experiments.lorenz63_truth import further_opponents
 from bieqno.experiments.results import Progress, Result
-from bieqno.experiments.truth_study import Settings, System, run_study
+from bieqno.experiments.truth_scores import System
+from bieqno.experiments.truth_study import Settings, run_study
 
 NAME = "lorenz96-truth"
 DESCRIPTION = Description(

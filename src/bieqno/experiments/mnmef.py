@@ -16,7 +16,8 @@ from bieqno.experiments.cases import Cases
 from bieqno.experiments.description import Description, settings_of
 from bieqno.experiments.filter_experiment import Tuned
 from bieqno.experiments.results import Progress, Result, Row
-from bieqno.experiments.truth_study import Settings, System, run_study
+from bieqno.experiments.truth_scores import System
+from bieqno.experiments.truth_study import Settings, run_study
 
 NAME = "mnmef"
 DESCRIPTION = Description(

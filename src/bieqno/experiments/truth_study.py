@@ -2,9 +2,6 @@
 
 Every method goes through the same truths, observations and first ensembles with the same keys. A *network* is which of the
 observations there are: all of them, or those that a mask leaves. Scores are per truth; a run that diverged has none.
-
-How often an interval holds the truth is asked of the normal law with the ensemble's mean and spread. Few random draws of a
-perfect law would fall short of it; what a filter makes of few members is no random draw.
 """
 
 import time
@@ -12,59 +9,34 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, PRNGKeyArray
 
 from bieqno.assimilation import (
     Filter,
     LocalEnNF,
-    Observation,
-    Places,
     Trials,
-    cycle,
     make_trials,
-    sweep,
     train_filter,
     tune,
 )
-from bieqno.assimilation.models import Lorenz63, Lorenz96
 from bieqno.experiments.cases import Cases
 from bieqno.experiments.filter_experiment import Tuned, as_array, as_filter
 from bieqno.experiments.results import Progress, Result, Row
-from bieqno.scores import relative_rmse, rmse
+from bieqno.experiments.truth_scores import SCORES, System, scores_of
 from bieqno.training import Progress as TrainingProgress
 
 LEARNED, FINE_TUNED = "EnNF", "EnNF fine-tuned"
-SCORES = ("rmse", "relative_rmse", "spread_error_ratio", "coverage_90", "diverged")
-NORMAL_90 = 1.645  # half the width of the central 90 % of a normal law
 TRAINING_SHARE = 0.5  # of the time of a study, for the progress to tell
 
 Mask: TypeAlias = Callable[[int, PRNGKeyArray], Bool[Array, "T m"]]
 """Which observations there are in each of so many windows."""
-
-
-class System(NamedTuple):
-    """What is to be filtered.
-
-    Attributes:
-        model: the dynamics.
-        observation: what is observed.
-        state: a state near the attractor.
-        places: where the variables are; None if they have no places.
-        limit: absolute value beyond which a run has diverged.
-    """
-
-    model: Lorenz63 | Lorenz96
-    observation: Observation
-    state: Float[Array, "n"]
-    places: Places | None
-    limit: float = 1e3
 
 
 @dataclass(frozen=True)
@@ -193,7 +165,7 @@ def run_study(
 
         def score(make: Any = make, network: str = network, size: int = size) -> dict[str, np.ndarray]:
             filter, settings = make()
-            scores = _scores(system, filter, trials(network, size), s.burn_in, run_key)
+            scores = scores_of(system, filter, trials(network, size), s.burn_in, run_key)
             return scores | {f"found.{key}": np.array(value) for key, value in settings.items()}
 
         where = f"{method}, N = {size}" + (f", {network}" if len(networks) > 1 else "")
@@ -209,45 +181,6 @@ def run_study(
             ]
     arrays = {"scores": _dataset(found_scores)} if found_scores else {}
     return Result(name, s.preset, seed, (*rows, *(row for row in published if not only or row.method in only)), arrays)
-
-
-class _Scored(eqx.Module):
-    """One run and its scores, as a value: runs with filters of one kind share one compilation."""
-
-    filter: Filter
-    model: Lorenz63 | Lorenz96
-    observation: Observation
-    limit: float = eqx.field(static=True)
-    burn_in: int = eqx.field(static=True)
-    key: PRNGKeyArray
-
-    def __call__(self, trial: Trials) -> Float[Array, "5"]:
-        run = cycle(
-            self.filter, self.model, self.observation, trial.ensembles, trial.twins.observations, limit=self.limit,
-            key=jax.random.fold_in(self.key, trial.numbers),
-        )  # fmt: skip
-        truth, mean = trial.twins.truth[self.burn_in :], run.kept["mean"][self.burn_in :]
-        count = trial.ensembles.shape[0]
-        # The spread that exchangeable members would need to have on average for the error of their mean.
-        spread = run.kept["spread"][self.burn_in :] * jnp.sqrt((count + 1) / count)
-        error = jnp.abs(truth - mean)
-        return jnp.stack(
-            [
-                jnp.mean(rmse(truth, mean)),
-                relative_rmse(truth, mean),
-                jnp.sqrt(jnp.mean(spread**2) / jnp.mean(error**2)),
-                jnp.mean(error <= NORMAL_90 * spread),
-                run.diverged.astype(truth.dtype),
-            ]
-        )
-
-
-def _scores(
-    system: System, filter: Filter, trials: Trials, burn_in: int, key: PRNGKeyArray
-) -> dict[str, Float[np.ndarray, "r"]]:
-    """For each truth the error of the mean, the spread over the error, and how often a normal 90 % interval holds the truth."""
-    run = _Scored(filter, system.model, system.observation, system.limit, burn_in, key)
-    return dict(zip(SCORES, np.asarray(sweep(run, trials)).T, strict=True))
 
 
 def _masked(trials: Trials, mask: Mask | None, windows: int, key: PRNGKeyArray) -> Trials:
