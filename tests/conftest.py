@@ -3,10 +3,15 @@
 import os
 from pathlib import Path
 
-# Set before JAX starts. Several host devices, so that data-parallel training is tested on any machine; and light optimization,
-# for the suite compiles far more than it computes: a quarter less time in all.
+# Set before JAX starts. Several host devices, so that data-parallel training is tested on any machine; and hardly any
+# optimization, for the suite compiles far more than it computes.
 os.environ["XLA_FLAGS"] = " ".join(
-    ["--xla_force_host_platform_device_count=4", "--xla_backend_optimization_level=1", os.environ.get("XLA_FLAGS", "")]
+    [
+        "--xla_force_host_platform_device_count=4",
+        "--xla_backend_optimization_level=0",
+        "--xla_llvm_disable_expensive_passes=true",
+        os.environ.get("XLA_FLAGS", ""),
+    ]
 )
 # Compiling is most of what the suite does: workers, child processes and later runs share what was compiled once.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
