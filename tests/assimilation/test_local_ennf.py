@@ -19,6 +19,7 @@ from bieqno.assimilation import (
     save_filter,
 )
 from bieqno.assimilation.filters import local_ennf
+from bieqno.assimilation.filters.rotation import mirrored
 from bieqno.assimilation.filters.tapered_gain import weights
 from bieqno.assimilation.surroundings import Links, spacing
 from bieqno.operators import Standardiser
@@ -45,9 +46,15 @@ def update():
     return eqx.tree_at(lambda u: u.operator.fit.trunk.layers[-1].weight, small, replace_fn=lambda w: 10 * w)
 
 
+def analyse(update, prior, value, surroundings, noise, stations=(0, 3, 7)):
+    return _analyse(update, prior, value, surroundings, noise, jnp.eye(prior.shape[1])[jnp.array(stations, int)])
+
+
 @eqx.filter_jit
-def analyse(update, prior, value, surroundings, noise, mask=None, stations=(0, 3, 7)):
-    return update(prior, Observation(stations, 0.5).window(value, mask=mask), surroundings, noise)
+def _analyse(update, prior, value, surroundings, noise, choose):
+    # Places as a matrix: one compilation for all of them.
+    observed = Observation(lambda z: choose @ z, 0.5).window(value)
+    return update(prior, observed, surroundings, noise)
 
 
 VALUE = jnp.array([1.0, -2.0, 0.5])
@@ -200,8 +207,25 @@ def test_before_it_is_corrected_the_mean_moves_as_a_kalman_filters_with_tapered_
 
 def test_no_observations_at_all(update):
     nowhere = Surroundings.of(RING, RING.at([]), radius=4.0, reach=2.0)
-    found = update(PRIOR, Observation([], 1.0).window(jnp.zeros(0)), nowhere, NOISE)
+    found = analyse(update, PRIOR, jnp.zeros(0), nowhere, NOISE, stations=())
     np.testing.assert_array_equal(found, PRIOR)
+
+
+def test_no_analysis_leaves_the_extent_of_the_climate(update):
+    bounded = eqx.tree_at(lambda u: u.extent, update, jnp.array([2.5]))
+    assert jnp.abs(analyse(update, 3 * PRIOR, VALUE, around(STATIONS), NOISE)).max() > 2.5
+    assert jnp.abs(analyse(bounded, 3 * PRIOR, VALUE, around(STATIONS), NOISE)).max() == 2.5
+
+
+@given(members=st.integers(1, 6), seed=st.integers(0, 100))
+def test_mirrored_members_have_the_same_mean_and_covariance(members, seed):
+    first, second = jax.random.split(jax.random.key(seed))
+    ensemble = jax.random.normal(first, (members, 3))
+    found = mirrored(ensemble, jax.random.normal(second, (members,)))
+    np.testing.assert_allclose(found.mean(axis=0), ensemble.mean(axis=0), **CLOSE)
+    deviations = (found - found.mean(axis=0), ensemble - ensemble.mean(axis=0))
+    np.testing.assert_allclose(*(d.T @ d for d in deviations), **CLOSE)
+    assert members < 3 or not np.allclose(found, ensemble)
 
 
 def test_offsets_go_the_shorter_way():

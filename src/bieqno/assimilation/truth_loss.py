@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.climate import Climate
 from bieqno.assimilation.filters.local_ennf import LocalUpdate
+from bieqno.assimilation.filters.rotation import mirrored
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.surroundings import Surroundings
@@ -56,7 +57,7 @@ class OnPolicy(eqx.Module):
         normals = []
         for group in runs:
             truths, members, size = group.ensemble.shape
-            normals.append((truths, (1 + members) * size + self.windows * (self.values + members * size)))
+            normals.append((truths, (1 + members) * size + self.windows * (self.values + members * (size + 1))))
         dealt = (
             _dealt(jax.random.uniform(uniform_key, (sum(map(math.prod, uniforms)),)), uniforms),
             _dealt(jax.random.normal(normal_key, (sum(map(math.prod, normals)),)), normals),
@@ -114,9 +115,9 @@ class TruthLoss(eqx.Module):
             truth = jnp.where(again[:, None], begun, truth)
             prior = jnp.where(again[:, None, None], begun_ensemble, prior)
             blown_up = blown_up + jnp.sum(~sound)
-            error, noise = jnp.split(rest[:, window], [rest.shape[-1] - members * size], axis=1)
+            error, noise = jnp.split(rest[:, window], [rest.shape[-1] - members * (size + 1)], axis=1)
             mask = present[:, window] >= missing[:, None]
-            ensemble = self._analyse(update, truth, prior, error, mask, noise.reshape(prior.shape))
+            ensemble = self._analyse(update, truth, prior, error, mask, noise.reshape(truths, members, size + 1))
             loss = loss + jnp.mean(jax.vmap(self._score)(truth, ensemble))
         return loss / self.windows, Runs(truth, ensemble, blown_up)
 
@@ -135,13 +136,13 @@ class TruthLoss(eqx.Module):
         prior: Float[Array, "B N n"],
         error: Float[Array, "B m"],
         mask: Array,
-        noise: Float[Array, "B N n"],
+        noise: Float[Array, "B N n+1"],
     ) -> Float[Array, "B N n"]:
         def one(truth: Array, prior: Array, error: Array, mask: Array, noise: Array) -> Array:
             clean = self.observation.operator(truth)
             value = clean + self.observation.error.colour(error[None], clean)[0]
             observed = self.observation.window(value, mask=mask, reference=clean)
-            return update(prior, observed, self.surroundings, noise)
+            return mirrored(update(prior, observed, self.surroundings, noise[:, :-1]), noise[:, -1])
 
         return jax.vmap(one)(truth, prior, error, mask, noise)
 

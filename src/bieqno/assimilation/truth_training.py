@@ -28,6 +28,7 @@ from bieqno.training import FitResult, Progress, fit
 
 # Each twice the one before: between them a filter finds its way, beyond them it was seen to as well.
 SIZES = MappingProxyType({2: 40, 4: 32, 8: 20, 16: 10, 32: 5})
+BEYOND = 1.25  # how far beyond the farthest state of the free runs an analysis may be
 
 
 def train_filter(
@@ -122,9 +123,14 @@ def _new(
 ) -> LocalUpdate:
     """New weights, standardised to the climate."""
     predicted = jax.vmap(observation.operator)(climate.states)
+    kinds = np.asarray(around.variables)
+    state = _by_kind(climate.states, kinds)
+    far = np.asarray(jnp.max(jnp.abs(climate.states - state.mean[kinds]) / state.scale[kinds], axis=0))
+    extent = [BEYOND * max(1.0, *far[kinds == kind]) for kind in range(len(state.mean))]
     return LocalUpdate(
         around.near.offset.shape[-1],
-        state=_by_kind(climate.states, np.asarray(around.variables)),
+        state=state,
+        extent=jnp.array(extent),
         predicted=_by_kind(predicted, np.asarray(around.observations)),
         radius=around.radius,
         reach=around.reach,

@@ -50,8 +50,8 @@ _PAPER = Settings(
     windows=1500,
     burn_in=100,
     tuning=(8, 400),
-    training={"sizes": {**LESSONS, 100: 4}, "steps": 10_000},
-    fine_tuning={"steps": 600, "learning_rate": 3e-4},
+    training={"sizes": {**LESSONS, 100: 4}, "steps": 6000},
+    fine_tuning={"steps": 400, "learning_rate": 3e-4},
 )
 PRESETS = {
     "smoke": Settings(

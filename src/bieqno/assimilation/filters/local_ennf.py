@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from bieqno.assimilation.filters.rotation import mirrored
 from bieqno.assimilation.filters.tapered_gain import taper, weights
 from bieqno.assimilation.moments import anomalies
 from bieqno.assimilation.noise import white_noise
@@ -39,6 +40,8 @@ class LocalUpdate(eqx.Module):
         predicted: standardises predicted observations, one number a kind.
         radius: how far an observation can act; relative positions are in units of it.
         reach: how far away other variables are looked at, likewise.
+        extent: how far from the mean an analysis may be, in standard deviations, one number a kind; None for no bound. A
+            member beyond all that a model does by itself would blow up in the next forecast.
         width: length of the hidden layers of the net that sees the ensemble as a whole.
         small: length of those that see one member or one observation.
         channels: number of combinations of innovations, and of neighbouring variables, that each variable looks at.
@@ -51,6 +54,7 @@ class LocalUpdate(eqx.Module):
     taper: Float[Array, "2"]
     state: Standardiser
     predicted: Standardiser
+    extent: Float[Array, "p"]
     channels: int = eqx.field(static=True)
     radius: float = eqx.field(static=True)
     reach: float = eqx.field(static=True)
@@ -63,6 +67,7 @@ class LocalUpdate(eqx.Module):
         predicted: Standardiser,
         radius: float,
         reach: float,
+        extent: Float[Array, "p"] | None = None,
         width: int = 128,
         small: int = 32,
         channels: int = 8,
@@ -89,6 +94,7 @@ class LocalUpdate(eqx.Module):
         self.taper = jnp.zeros(2)
         self.state = state
         self.predicted = predicted
+        self.extent = jnp.full(variable_kinds, jnp.inf) if extent is None else extent
         self.channels = channels
         self.radius = radius
         self.reach = reach
@@ -117,12 +123,14 @@ class LocalUpdate(eqx.Module):
     ) -> Float[Array, "N n"]:
         """Analyse one window; `noise` is standard normal and makes room where members agree too much."""
         count, size = ensemble.shape
-        mean, scale = self.state.mean[around.variables], self.state.scale[around.variables]
+        # Units are what they are; they do not learn.
+        state, predicted, extent = jax.lax.stop_gradient((self.state, self.predicted, self.extent))
+        mean, scale = state.mean[around.variables], state.scale[around.variables]
         x, A = anomalies((ensemble - mean) / scale)
         y, Y = anomalies(observed.predict(ensemble))
         # An error law evaluated at the true value would tell a network what that value is.
         observed = eqx.tree_at(lambda o: o.reference, observed, observed.value)
-        unit = self.predicted.scale[around.observations]
+        unit = predicted.scale[around.observations]
         std = jnp.sqrt(observed.std**2 + (LEAST_ERROR * unit) ** 2)
         trust = observed.std / std
         S, d = trust * observed.whiten(Y), trust * observed.whiten((observed.value - y)[None])[0]
@@ -131,7 +139,7 @@ class LocalUpdate(eqx.Module):
             jnp.arcsinh(d / jnp.sqrt(1 + variance)),
             variance / (1 + variance),
             jnp.arcsinh(3 * jnp.where(observed.mask, observed.value - y, 0) / unit),
-            (y - self.predicted.mean[around.observations]) / unit,
+            (y - predicted.mean[around.observations]) / unit,
             jnp.log(std / unit),
         ]
         radius = jax.nn.sigmoid(1 + self.taper[0] + self.taper[1] * jnp.log(count / 10))
@@ -146,8 +154,8 @@ class LocalUpdate(eqx.Module):
             weight=jax.lax.stop_gradient(weights(S, d, around.between, radius)),
             mask=observed.mask,
             facts=jnp.stack(facts, axis=1),
-            kinds=jax.nn.one_hot(around.observations, self.predicted.scale.shape[0]),
-            variables=jax.nn.one_hot(around.variables, self.state.scale.shape[0]),
+            kinds=jax.nn.one_hot(around.observations, predicted.scale.shape[0]),
+            variables=jax.nn.one_hot(around.variables, state.scale.shape[0]),
             radius=radius,
         )
         centred = (noise - jnp.mean(noise, axis=0)).T
@@ -157,7 +165,8 @@ class LocalUpdate(eqx.Module):
             _Row(jnp.arange(size), around.near, around.beside, centred),
             max(1, CHUNK // (most * self.elements.layers[0].weight.shape[0])),
         )
-        return (ensemble + moved.T * scale).astype(ensemble.dtype)
+        most_far = extent[around.variables] * scale
+        return jnp.clip(ensemble + moved.T * scale, mean - most_far, mean + most_far).astype(ensemble.dtype)
 
     def _moved(self, row: "_Row", seen: "_Seen") -> Float[Array, "b N"]:
         """What is added to each member, for a block of variables, in units of the climate."""
@@ -236,8 +245,9 @@ class LocalEnNF(eqx.Module):
         >>> plain = Standardiser.unit(1)
         >>> filter = LocalEnNF(LocalUpdate(1, state=plain, predicted=plain, radius=2.0, reach=1.0, key=jax.random.key(0)), around)
         >>> prior = jax.random.normal(jax.random.key(1), (5, 8))
-        >>> moved = filter(prior, Observation([0], 1.0).window(jnp.array([2.0])), key=jax.random.key(2)) - prior
-        >>> (jnp.abs(moved).max(axis=0) > 0).tolist()
+        >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))
+        >>> posterior = jax.jit(lambda prior: filter(prior, observed, key=jax.random.key(2)))(prior)
+        >>> (jnp.abs(posterior.mean(axis=0) - prior.mean(axis=0)) > 1e-6).tolist()
         [True, True, True, False, False, False, True, True]
     """
 
@@ -256,8 +266,9 @@ class LocalEnNF(eqx.Module):
                 f"the surroundings are of {known[0]} variables and {known[1]} observations, "
                 f"the state has {present[0]} and {present[1]} are observed"
             )
-        noise = white_noise(ensemble.shape, ensemble.dtype, key=jax.random.fold_in(key, 1))
-        return self.update(ensemble, observed, self.surroundings, noise)
+        count, size = ensemble.shape
+        noise = white_noise((count, size + 1), ensemble.dtype, key=jax.random.fold_in(key, 1))
+        return mirrored(self.update(ensemble, observed, self.surroundings, noise[:, :-1]), noise[:, -1])
 
     def at(self, surroundings: Surroundings) -> "LocalEnNF":
         """The same weights elsewhere: another grid, another observing network."""

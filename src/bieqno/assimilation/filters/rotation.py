@@ -23,14 +23,24 @@ def random_rotation(count: int, dtype: DTypeLike, *, key: PRNGKeyArray) -> Float
         (True, True)
     """
     directions = jax.random.normal(key, (max(count - 1, 0), count), dtype)
-    directions = directions - jnp.mean(directions, axis=1, keepdims=True)
+    return jax.lax.scan(lambda Q, v: (mirrored(Q, v), None), jnp.eye(count, dtype=dtype), directions)[0]
 
-    def reflect(Q: Float[Array, "N N"], v: Float[Array, "N"]) -> tuple[Float[Array, "N N"], None]:
-        square = v @ v
-        v = v * jnp.sqrt(2 / jnp.where(square > 0, square, 1))
-        return Q - (Q @ v)[:, None] * v, None
 
-    return jax.lax.scan(reflect, jnp.eye(count, dtype=dtype), directions)[0]
+def mirrored(ensemble: Float[Array, "N n"], direction: Float[Array, "N"]) -> Float[Array, "N n"]:
+    """The members mixed by one reflection, along what is left of a direction without its mean: mean and covariance stay.
+
+    Where one of few members has drifted away from all others, as square-root filters let it, the next window finds the
+    distance shared out.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> outlier = jnp.array([[-1.0], [-1.0], [-1.0], [3.0]])
+        >>> mirrored(outlier, jnp.array([0.0, 0.0, 1.0, 1.0])).ravel().tolist()
+        [1.0, 1.0, -3.0, 1.0]
+    """
+    v = direction - jnp.mean(direction)
+    square = v @ v
+    return ensemble - (2 / jnp.where(square > 0, square, 1)) * v[:, None] * (v @ ensemble)
 
 
 class Rotated(eqx.Module):
