@@ -22,7 +22,7 @@ import jax
 import pytest
 
 # `ci` draws the same few examples every time, for each new shape compiles anew; `dev` looks for many new ones.
-hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=4, database=None)
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=3, database=None)
 hypothesis.settings.register_profile("dev", deadline=None, max_examples=100)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

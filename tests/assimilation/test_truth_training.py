@@ -11,14 +11,16 @@ from bieqno.assimilation.climate import Climate
 from bieqno.assimilation.surroundings import find_surroundings
 from bieqno.scores import relative_rmse
 
-MODEL, OBSERVATION = Lorenz63(window=0.25), Observation([0, 2], 1.0)
+MODEL, OBSERVATION = Lorenz63(), Observation([0, 2], 1.0)
 STATE = jnp.array([-8.5, -7.0, 27.0])
+# As in the example of `train_filter`, which then shares its compiled program.
 SMALL = {"settings": {"width": 16, "small": 8, "channels": 2}, "sizes": {4: 16}, "state": STATE}
+STEPS = 150
 
 
 @pytest.fixture(scope="module")
 def trained():
-    return train_filter(MODEL, OBSERVATION, steps=300, **SMALL, key=jax.random.key(0))
+    return train_filter(MODEL, OBSERVATION, steps=STEPS, **SMALL, key=jax.random.key(0))
 
 
 def relative_error(filter):
@@ -52,7 +54,7 @@ def test_it_learns(trained):
 
 def test_the_same_key_gives_the_same_bits_and_a_checkpoint_goes_on(tmp_path):
     def train(**more):
-        return train_filter(MODEL, OBSERVATION, steps=100, **SMALL, key=jax.random.key(3), **more)
+        return train_filter(MODEL, OBSERVATION, steps=STEPS, **SMALL, key=jax.random.key(3), **more)
 
     def stop(progress):
         raise KeyboardInterrupt

@@ -16,12 +16,13 @@ TINY = {"sizes": {2: 4}, "steps": 2, "settings": {"width": 8, "small": 4, "chann
 
 
 def test_a_study_trains_tunes_scores_and_goes_on_where_it_was(tmp_path):
-    settings = Settings("tiny", (2,), (4,), 2, 12, 2, (2, 12), TINY, {"steps": 2})
+    # As many truths as fine-tuning has, so that both are one compiled program.
+    settings = Settings("tiny", (64,), (4,), 2, 12, 2, (2, 12), {**TINY, "sizes": {64: 5}}, {"steps": 2})
     only = ("EnNF", "EnNF fine-tuned", "EnKF tuned")
     cases = Cases(tmp_path / "cases")
     result = lorenz63_truth.run(settings, only=only, cases=cases)
     assert {(row.method, row.ensemble_size) for row in result.rows if row.protocol == "unseen"} == {
-        ("EnNF", 2), ("EnNF fine-tuned", 2), ("EnKF tuned", 4),
+        ("EnNF", 64), ("EnNF fine-tuned", 64), ("EnKF tuned", 4),
     }  # fmt: skip
     scores = {row.metric for row in result.rows if row.protocol}
     assert scores == {"rmse", "relative_rmse", "spread_error_ratio", "coverage_90"}
