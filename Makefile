@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo reproduce test lint format bench validate regression filters clean
+.PHONY: help install demo reproduce test lint format bench validate regression filters prior clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -58,6 +58,9 @@ regression: $(VENV)/.installed  ## run the paper's two regression studies (prese
 
 filters: $(VENV)/.installed  ## run the paper's two filtering studies (preset quick) into runs/
 	@$(BIN)/bieqno run lorenz63 lorenz96 --preset quick
+
+prior: $(VENV)/.installed  ## train the prior over functions that comes with the package (goes on where it was stopped)
+	@$(BIN)/python -m bieqno.regression.prior
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

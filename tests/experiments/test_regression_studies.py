@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bieqno.cli import app
-from bieqno.experiments import read_result, step_1d, trig_2d
+from bieqno.experiments import read_result, real_data, step_1d, trig_2d
 from bieqno.experiments.comparison import Prediction
 from bieqno.experiments.regression_methods import METHODS, regression_methods
 from bieqno.regression import baselines, fitting
@@ -210,3 +210,26 @@ def test_unknown_preset_is_named(experiment):
 def test_unknown_layout_is_named():
     with pytest.raises(ValueError, match="'random' or 'even', got 'sorted'"):
         step_1d.draw(np.random.default_rng(0), layout="sorted", count=3, points=5)
+
+
+def test_real_data_are_tables_of_numbers():
+    shapes = {"fault": 2, "sea floor": 2, "co2": 1, "nile": 1, "diabetes": 10}
+    for name, load in real_data.SETS.items():
+        x, y = load()
+        assert x.shape == (len(y), shapes[name])
+        assert np.isfinite(x).all()
+        assert np.isfinite(y).all()
+        problem = real_data.draw(np.random.default_rng(0), table=(x, y), observed=50, asked=30)
+        assert (len(problem.y), problem.noise) == (50, None)
+        seen, asked = np.column_stack([problem.x, problem.y]), np.column_stack([problem.points, problem.values])
+        assert not {tuple(row) for row in seen} & {tuple(row) for row in asked}
+
+
+def test_real_data_from_end_to_end(tmp_path):
+    only = [word for method in ("ggp-experts", "gp-se", "trees") for word in ("--only", method)]
+    done = CliRunner().invoke(app, ["run", "real-data", "--preset", "smoke", "--out", str(tmp_path), *only])
+    assert done.exit_code == 0, done.output
+    result = read_result(tmp_path / "real-data")
+    assert {row.case for row in result.rows} == {"nile", "sea floor"}
+    assert {"ggp-experts", "gp-se", "trees", "gp-best"} == {row.method for row in result.rows}
+    assert "nlpd_excess" not in {row.metric for row in result.rows}  # nobody knows the noise

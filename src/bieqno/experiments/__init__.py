@@ -10,6 +10,7 @@ from bieqno.experiments import (
     lorenz96,
     lorenz96_truth,
     mnmef,
+    real_data,
     step_1d,
     super_filter,
     trig_2d,
@@ -22,7 +23,7 @@ from bieqno.experiments.results import Progress, Result, Row, read_result, write
 EXPERIMENTS = {
     module.NAME: module
     for module in (
-        demo, step_1d, trig_2d, lorenz63, lorenz96, super_filter, ennf_options,
+        demo, step_1d, trig_2d, real_data, lorenz63, lorenz96, super_filter, ennf_options,
         lorenz63_truth, lorenz96_truth, mnmef, irregular, large,
     )
 }  # fmt: skip
@@ -45,6 +46,7 @@ __all__ = [
     "mnmef",
     "provenance",
     "read_result",
+    "real_data",
     "run_key",
     "step_1d",
     "super_filter",

@@ -32,9 +32,9 @@ class Problem:
         x: where the function was observed.
         y: the noisy observations.
         points: where it is predicted.
-        truth: the clean function there.
+        truth: the clean function there; where only noisy values are known, these.
         values: noisy new values there.
-        noise: standard deviation of the noise.
+        noise: standard deviation of the noise; None if nobody knows it.
         cut: indices of the points whose joint covariance is kept.
         jump: which points lie near a jump, if the function has jumps.
     """
@@ -44,7 +44,7 @@ class Problem:
     points: Float[np.ndarray, "n d"]
     truth: Float[np.ndarray, "n"]
     values: Float[np.ndarray, "n"]
-    noise: float
+    noise: float | None
     cut: Int[np.ndarray, "k"]
     jump: Bool[np.ndarray, "n"] | None = None
 
@@ -176,7 +176,7 @@ def _dataset(
 ) -> xr.Dataset:
     """What the figures of a case need, and the scores of each repetition.
 
-    The points and the cut are the same in every repetition.
+    Points, truth and cut are those of the first repetition: in a study of a known function they are the same in all.
     """
     first = drawn[0]
     names = list(predictions[0])
@@ -209,5 +209,5 @@ def _dataset(
             "score": (("repetition", "method", "metric"), np.array(each_score)),
         },
         {"method": names, "level": RELIABILITY_LEVELS, "metric": metric_names},
-        {"noise": first.noise},
+        {} if first.noise is None else {"noise": first.noise},
     )

@@ -49,9 +49,9 @@ def run_key(config: Mapping[str, Any]) -> str:
 
 @cache
 def code_digest() -> str:
-    """A digest of the source that the numbers depend on; a commit would not see what is not yet committed."""
+    """A digest of the source and the learned weights that the numbers depend on, committed or not."""
     digest = hashlib.sha256()
-    for path in sorted(_PACKAGE.rglob("*.py")):
+    for path in sorted([*_PACKAGE.rglob("*.py"), *_PACKAGE.rglob("*.bieqno")]):
         name = path.relative_to(_PACKAGE)
         if name.parts[0] not in _ABOVE:
             digest.update(f"{name.as_posix()}\0".encode() + path.read_bytes())

@@ -15,6 +15,8 @@ from bieqno.regression import GGPRegressor, baselines
 METHODS = (
     "ggp",
     "ggp-paper",
+    "ggp-functions",
+    "ggp-experts",
     "gp-se",
     "gp-se-learned-noise",
     "gp-paper",
@@ -47,16 +49,20 @@ def regression_methods(
     def tuned(kernel: str, *, known: bool = True) -> Method:
         def method(problem: Problem, seed: int) -> Prediction:
             noise = problem.noise if known else None
-            return _of_gp(baselines.tune(problem.x, problem.y, kernel=kernel, noise=noise, lengths=lengths), problem)
+            return of_gp(baselines.tune(problem.x, problem.y, kernel=kernel, noise=noise, lengths=lengths), problem)
 
         return method
 
     def untuned(problem: Problem, seed: int) -> Prediction:
-        return _of_gp(baselines.as_in_the_paper(problem.x, problem.y, noise=problem.noise), problem)
+        noise = cast(float, problem.noise)  # the paper's functions have a known one
+        return of_gp(baselines.as_in_the_paper(problem.x, problem.y, noise=noise), problem)
 
     return {
-        "ggp": lambda problem, seed: _of_ggp({**ggp, "random_state": seed}, problem),
-        "ggp-paper": lambda problem, seed: _of_ggp({**paper, "random_state": seed}, problem),
+        "ggp": lambda problem, seed: of_ggp({**ggp, "random_state": seed}, problem),
+        "ggp-paper": lambda problem, seed: of_ggp({**paper, "random_state": seed}, problem),
+        # Zero-shot: nothing is trained, and the noise is learned as the default form learns it.
+        "ggp-functions": lambda problem, seed: of_ggp({"prior": "functions"}, problem),
+        "ggp-experts": lambda problem, seed: of_ggp({"prior": "experts"}, problem),
         "gp-se": tuned("se"),
         "gp-se-learned-noise": tuned("se", known=False),
         "gp-paper": untuned,
@@ -64,12 +70,14 @@ def regression_methods(
     }
 
 
-def _of_gp(model: baselines.TunedGP, problem: Problem) -> Prediction:
+def of_gp(model: baselines.TunedGP, problem: Problem) -> Prediction:
+    """What a tuned Gaussian process predicts."""
     mean, std = model.predict(problem.points)
     return Prediction(mean, std, model.covariance(problem.points[problem.cut]), model.log_marginal_likelihood)
 
 
-def _of_ggp(settings: Mapping[str, Any], problem: Problem) -> Prediction:
+def of_ggp(settings: Mapping[str, Any], problem: Problem) -> Prediction:
+    """What a `GGPRegressor` with these settings predicts."""
     fitted = GGPRegressor(**settings).fit(problem.x, problem.y)
     posterior = cast(LowRankGaussian, fitted.posterior(problem.points))  # of one output
     # The cut is taken from the distribution at all points: the set form depends on what is asked together.

@@ -15,8 +15,9 @@ from bieqno import persistence
 from bieqno.gaussian import LowRankGaussian
 from bieqno.progress import training_bar
 from bieqno.regression.checking import Table, checked_rows, checked_targets
-from bieqno.regression.fitted import FittedProcess, make_data
+from bieqno.regression.fitted import FittedProcess
 from bieqno.regression.fitting import LEAST_ROWS, Settings, fit_process
+from bieqno.regression.prior import LocalProcess, ZeroShot, condition_prior, prior_named
 from bieqno.regression.process import GeneralizedGaussianProcess
 from bieqno.regression.scaling import Scaling
 from bieqno.regression.splits import Data
@@ -33,10 +34,10 @@ class _Saved(eqx.Module):
 
     settings: dict[str, Any] = eqx.field(static=True)
     found: dict[str, Any] = eqx.field(static=True)
-    processes: tuple[FittedProcess, ...]
+    processes: tuple[FittedProcess | ZeroShot, ...]
 
     def __check_init__(self) -> None:
-        if not self.processes or any(not isinstance(process, FittedProcess) for process in self.processes):
+        if not self.processes or any(not isinstance(one, (FittedProcess, ZeroShot)) for one in self.processes):
             raise ValueError("it holds no fitted processes")
         expected = set(GGPRegressor().get_params())
         if set(self.settings) != expected:
@@ -52,7 +53,7 @@ class _Saved(eqx.Module):
             raise ValueError(f"it knows of {sorted(set(self.found) - set(_FOUND))}, which a fit does not find")
 
 
-_STORED = (_Saved, FittedProcess, GeneralizedGaussianProcess, Scaling, Data)
+_STORED = (_Saved, FittedProcess, GeneralizedGaussianProcess, Scaling, Data, ZeroShot, LocalProcess)
 
 
 class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -61,7 +62,14 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     A small ensemble of generalized Gaussian processes is trained to predict random parts of the data from the rest.
     Each member holds out another fold; their held-out loss decides when to stop and how wide the predictions must be.
 
+    With a `prior` nothing is trained: each point is predicted from its nearest observations by a process that has learned
+    from many functions before (``prior="functions"``), or by a mixture of local Gaussian processes (``prior="experts"``).
+
     Args:
+        prior: what to start from in place of training: ``functions``, ``experts``, or None to train on the data alone. With
+            a prior, only `same_units` and `noise` are used of the settings below.
+        same_units: with a prior, whether all inputs have one unit, as coordinates in space have; predictions then do not
+            depend on the frame. Otherwise each input is scaled by itself.
         noise: known standard deviation of the noise in `y`; None learns it.
         alpha: variance of further noise in `y`, a number or one value per training row. With one value per row, the
             process also sees it beside each observation and learns to trust the noisier ones less.
@@ -99,6 +107,8 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def __init__(
         self,
         *,
+        prior: str | None = None,
+        same_units: bool = False,
         noise: float | None = None,
         alpha: float | Table = 0.0,
         rank: int = 8,
@@ -116,6 +126,8 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         random_state: int | np.random.RandomState | None = None,
         verbose: bool = False,
     ) -> None:
+        self.prior = prior
+        self.same_units = same_units
         self.noise = noise
         self.alpha = alpha
         self.rank = rank
@@ -140,7 +152,13 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X, y, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
         columns = y[:, None] if y.ndim == 1 else y
         random = check_random_state(self.random_state)
+        if self.prior is not None:
+            self._start_from_prior(X, columns, alpha, settings.noise)
+            self.single_output_ = y.ndim == 1
+            return self
         previous = getattr(self, "processes_", None) if self.warm_start else None
+        if previous is not None and any(isinstance(process, ZeroShot) for process in previous):
+            raise ValueError("warm_start cannot go on from a fit with a prior, in which nothing was trained")
         if previous is not None and len(previous) != columns.shape[1]:
             raise ValueError(f"warm_start cannot go on from {len(previous)} outputs with {columns.shape[1]}")
         fold_seed = int(random.randint(2**31 - 1)) if previous is None else self.fold_seed_
@@ -154,12 +172,22 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                     start=None if previous is None else previous[i], on_progress=on_progress,
                 )  # fmt: skip
             fits.append(fitted)
-        self.processes_ = tuple(process for process, _ in fits)
+        self.processes_: tuple[FittedProcess | ZeroShot, ...] = tuple(process for process, _ in fits)
         self.single_output_ = y.ndim == 1
         self.fold_seed_: int = fold_seed
         self.n_iter_ = max(result.best_step for _, result in fits)
         self.held_out_loss_ = np.array([min(result.validations, default=np.nan) for _, result in fits])
         return self
+
+    def _start_from_prior(self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, noise: float | None) -> None:
+        if alpha.any():
+            raise ValueError("a prior does not weigh observations by alpha; use prior=None, or leave alpha out")
+        process = prior_named(str(self.prior))
+        self.processes_ = tuple(
+            condition_prior(process, X, column, noise=noise, same_units=self.same_units) for column in columns.T
+        )
+        self.fold_seed_, self.n_iter_ = 0, 0
+        self.held_out_loss_ = np.full(columns.shape[1], np.nan)
 
     @property
     def calibration_(self) -> np.ndarray:
@@ -180,10 +208,12 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         columns = y[:, None] if y.ndim == 1 else y
         if columns.shape[1] != len(self.processes_):
             raise ValueError(f"fitted to {len(self.processes_)} outputs, got y with {columns.shape[1]}")
-        if variances.any() and not self.processes_[0].members[0].uncertain:
-            raise ValueError("this process was fitted without one alpha per row, so it cannot weigh observations by it")
+        if variances.any() and not self.processes_[0].uncertain:
+            raise ValueError(
+                "this process was fitted with a prior or without one alpha per row, so it cannot weigh observations by it"
+            )
         self.processes_ = tuple(
-            process.conditioned(make_data(process.scaling, X, column, variances))
+            process.conditioned(X, column, variances)
             for process, column in zip(self.processes_, columns.T, strict=True)
         )
         return self

@@ -7,10 +7,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import EquivariantOperator
+from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.process import GeneralizedGaussianProcess, combine
 from bieqno.regression.scaling import Scaling
 from bieqno.regression.splits import Data
@@ -19,7 +20,7 @@ CHUNK = 8192
 """Test points per compiled call: the memory beyond the result itself stays bounded."""
 
 
-class FittedProcess(eqx.Module):
+class FittedProcess(AbstractPredictive):
     """Members of an ensemble, the observations they are conditioned on, and the calibration of their variance."""
 
     members: tuple[GeneralizedGaussianProcess, ...]
@@ -41,42 +42,16 @@ class FittedProcess(eqx.Module):
         """Whether a prediction depends on the other points asked for at the same time."""
         return isinstance(self.members[0].operator.inputs, EquivariantOperator)
 
-    def posterior(self, X: np.ndarray) -> LowRankGaussian:
-        """The joint distribution of new noisy values at `X`, in single precision."""
-        shift, scale = (
-            jnp.asarray(x, jnp.zeros(()).dtype) for x in (self.scaling.target_shift, self.scaling.target_scale)
-        )
-        return self._scaled_posterior(X).affine(scale, shift)
+    @property
+    def uncertain(self) -> bool:
+        """Whether observations come with the variance of further noise of their own."""
+        return self.members[0].uncertain
 
-    def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation at `X`, without keeping the covariance factor."""
-        # Cut as NumPy arrays: JAX would compile anew for every number of points.
-        parts = [[np.asarray(x)[:count] for x in _moments(gaussian)] for gaussian, count in self._in_chunks(X)]
-        mean, std = (np.concatenate(series) for series in zip(*parts, strict=True))
-        return self.scaling.values(mean), std * self.scaling.target_scale
+    def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "FittedProcess":
+        """The same process given other observations, each with the variance of its further noise."""
+        return eqx.tree_at(lambda process: process.data, self, make_data(self.scaling, X, y, variances))
 
-    def covariance(self, X: np.ndarray) -> np.ndarray:
-        """Joint covariance at `X`."""
-        return np.asarray(self._scaled_posterior(X).covariance(), np.float64) * self.scaling.target_scale**2
-
-    def sample(self, X: np.ndarray, count: int, *, key: PRNGKeyArray) -> np.ndarray:
-        """Joint samples at `X`, one a column."""
-        return self.scaling.values(self._scaled_posterior(X).sample(count, key=key)).T
-
-    def log_density(self, X: np.ndarray, y: np.ndarray) -> float:
-        """Logarithm of the joint density of values `y` at `X`."""
-        scaled = self._scaled_posterior(X).log_prob(self.scaling.targets(y))
-        return float(scaled) - len(y) * float(np.log(self.scaling.target_scale))
-
-    def conditioned(self, data: Data) -> "FittedProcess":
-        """The same process given other observations."""
-        return FittedProcess(self.members, data, self.scaling, self.variance_factor)
-
-    def _scaled_posterior(self, X: np.ndarray) -> LowRankGaussian:
-        parts = [jax.tree.map(itemgetter(slice(count)), gaussian) for gaussian, count in self._in_chunks(X)]
-        return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
-
-    def _in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, int]]:
+    def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, int]]:
         """The distribution at one chunk of points after another, each with the number of points that are not padding."""
         # The observations are embedded anew in each chunk, so a chunk has more points than there are observations.
         most = len(X) if self.set_interaction else max(CHUNK, 4 * len(self.data.mask))
@@ -110,11 +85,6 @@ def _predict(
     # The calibration may make predictions surer, but not surer than the noise.
     log_diag = jnp.maximum(joint.log_diag + jnp.log(factor), jax.nn.logsumexp(log_floors) - jnp.log(len(members)))
     return LowRankGaussian(joint.mean, jnp.sqrt(factor) * joint.factor, log_diag)
-
-
-@eqx.filter_jit
-def _moments(gaussian: LowRankGaussian) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
-    return gaussian.mean, gaussian.std
 
 
 def stack(members: tuple[GeneralizedGaussianProcess, ...]) -> GeneralizedGaussianProcess:

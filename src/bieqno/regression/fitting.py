@@ -135,7 +135,8 @@ def fit_process(
         on_progress=on_progress,
     )
     factor = jnp.ones(()) if validation is None else eqx.filter_jit(calibration)(result.module, validation)
-    return FittedProcess(unstack(result.module), data, scaling, factor), result
+    fitted = FittedProcess(members=unstack(result.module), data=data, scaling=scaling, variance_factor=factor)
+    return fitted, result
 
 
 @eqx.filter_jit

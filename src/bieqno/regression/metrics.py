@@ -62,7 +62,7 @@ def scores(
     *,
     truth: Values,
     values: Values,
-    noise: float,
+    noise: float | None,
     jump: Bool[np.ndarray, "n"] | None = None,
 ) -> dict[str, float]:
     """All scores of one prediction, by name.
@@ -72,7 +72,7 @@ def scores(
         std: predicted standard deviation of noisy values.
         truth: the clean function.
         values: noisy new values.
-        noise: standard deviation of their noise.
+        noise: standard deviation of their noise; None if nobody knows it, as in data from the world.
         jump: the points near a jump of the function, where it has some.
     """
     if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(std)) and np.all(std > 0)):
@@ -81,9 +81,10 @@ def scores(
     found = {
         "rmse": rmse(mean, truth),
         "nlpd": density,
-        "nlpd_excess": density - noise_entropy(noise),
         "crps": crps(mean, std, values),
     }
+    if noise is not None:
+        found["nlpd_excess"] = density - noise_entropy(noise)
     found |= {f"coverage_{level * 100:g}": coverage(mean, std, values, level) for level in COVERAGE_LEVELS}
     if jump is not None:
         found["rmse_near_jump"] = rmse(mean[jump], truth[jump])

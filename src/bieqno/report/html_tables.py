@@ -43,10 +43,12 @@ def case_title(case: str) -> str:
     """A case for a reader.
 
     Example:
-        >>> case_title("random-30"), case_title("grid-16")
-        ('30 observations, random', '16 x 16 observations')
+        >>> case_title("random-30"), case_title("grid-16"), case_title("nile")
+        ('30 observations, random', '16 x 16 observations', 'nile')
     """
     layout, _, count = case.partition("-")
+    if not count:
+        return case
     if layout == "grid":
         return f"{count} x {count} observations"
     return f"{count} observations, {'evenly spaced' if layout == 'even' else layout}"

@@ -17,7 +17,9 @@ def regression_charts(result: Result) -> Iterator[Chart]:
         return
     first = next(iter(result.arrays.values()))
     cases = {case_title(case): arrays for case, arrays in result.arrays.items()}
-    if first.sizes["input"] == 1:
+    if "noise" not in first.attrs:
+        pass  # data from the world: scattered points, and no truth to draw
+    elif first.sizes["input"] == 1:
         layouts = dict.fromkeys(case.split("-")[0] for case in result.arrays)
         yield Chart(
             "bands", "Predictions with their uncertainty",

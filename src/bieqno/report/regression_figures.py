@@ -26,9 +26,11 @@ _TRUTH: dict[str, Any] = {"color": "black", "linewidth": 1.2, "label": "truth"}
 
 
 def regression_figures(result: Result) -> dict[str, Figure]:
-    """All figures of ``step-1d`` or ``trig-2d``, by file name without the ending."""
+    """All figures of a study, by file name without the ending."""
     figures = {"reliability": reliability(result.arrays)}
     first = next(iter(result.arrays.values()))
+    if "noise" not in first.attrs:  # data from the world: scattered points, and no truth to draw
+        return figures
     run = [str(method) for method in first["method"].values]
     shown = [method for method in SHOWN if method in run] or run[:2]
     if first.sizes["input"] == 2:

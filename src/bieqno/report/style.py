@@ -1,6 +1,6 @@
 """One colour, line and marker for each method, the same in every figure and safe for colour-blind readers.
 
-The colours are those of Okabe and Ito, with three more; they differ in lightness as well as in hue, can be seen on white and on
+The colours are those of Okabe and Ito, with six more; they differ in lightness as well as in hue, can be seen on white and on
 black, and line and marker tell what colour alone would not.
 """
 
@@ -19,6 +19,8 @@ class Style(NamedTuple):
 _STYLES = {
     "ggp": Style("gGP", "#0072B2", "-", "o"),
     "ggp-paper": Style("gGP, paper", "#56B4E9", "-", "s"),
+    "ggp-functions": Style("gGP, prior of functions", "#117733", "-", "d"),
+    "ggp-experts": Style("gGP, local experts", "#332288", "-", "h"),
     "gp-se": Style("GP, SE", "#D55E00", "-", "^"),
     "gp-se-learned-noise": Style("GP, SE, noise learned", "#E69F00", "-", "v"),
     "gp-paper": Style("GP, SE, one start", "#999999", "--", "x"),
@@ -26,6 +28,7 @@ _STYLES = {
     "gp-matern32": Style("GP, Matérn-3/2", "#CC79A7", "--", "P"),
     "gp-matern52": Style("GP, Matérn-5/2", "#B0406C", "--", "X"),
     "gp-two-se": Style("GP, two SE scales", "#999933", "--", "<"),
+    "trees": Style("boosted trees", "#882255", "-.", ">"),
     "gp-best": Style("GP, best by likelihood", "#7A67D8", ":", "*"),
     "baseline": Style("no assimilation", "#999999", "--", "x"),
     "EnNF": Style("EnNF", "#0072B2", "-", "o"),

@@ -1,0 +1,63 @@
+"""Predictions in the units of the data, from whatever predicts in scaled units, chunk by chunk."""
+
+import abc
+from collections.abc import Iterable
+from operator import itemgetter
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.gaussian import LowRankGaussian
+from bieqno.regression.scaling import Scaling
+
+
+class AbstractPredictive(eqx.Module):
+    """The distribution of new noisy values, given the observations that it holds."""
+
+    scaling: eqx.AbstractVar[Scaling]
+
+    @abc.abstractmethod
+    def in_chunks(self, X: np.ndarray) -> Iterable[tuple[LowRankGaussian, int]]:
+        """The distribution, in scaled units, at one chunk of points after another, each with its number of points.
+
+        What comes after that number is padding.
+        """
+
+    def posterior(self, X: np.ndarray) -> LowRankGaussian:
+        """The joint distribution of new noisy values at `X`, in single precision."""
+        shift, scale = (
+            jnp.asarray(x, jnp.zeros(()).dtype) for x in (self.scaling.target_shift, self.scaling.target_scale)
+        )
+        return self._scaled_posterior(X).affine(scale, shift)
+
+    def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and standard deviation at `X`, without keeping the covariance factor."""
+        # Cut as NumPy arrays: JAX would compile anew for every number of points.
+        parts = [[np.asarray(x)[:count] for x in _moments(gaussian)] for gaussian, count in self.in_chunks(X)]
+        mean, std = (np.concatenate(series) for series in zip(*parts, strict=True))
+        return self.scaling.values(mean), std * self.scaling.target_scale
+
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """Joint covariance at `X`."""
+        return np.asarray(self._scaled_posterior(X).covariance(), np.float64) * self.scaling.target_scale**2
+
+    def sample(self, X: np.ndarray, count: int, *, key: PRNGKeyArray) -> np.ndarray:
+        """Joint samples at `X`, one a column."""
+        return self.scaling.values(self._scaled_posterior(X).sample(count, key=key)).T
+
+    def log_density(self, X: np.ndarray, y: np.ndarray) -> float:
+        """Logarithm of the joint density of values `y` at `X`."""
+        scaled = self._scaled_posterior(X).log_prob(self.scaling.targets(y))
+        return float(scaled) - len(y) * float(np.log(self.scaling.target_scale))
+
+    def _scaled_posterior(self, X: np.ndarray) -> LowRankGaussian:
+        parts = [jax.tree.map(itemgetter(slice(count)), gaussian) for gaussian, count in self.in_chunks(X)]
+        return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+
+
+@eqx.filter_jit
+def _moments(gaussian: LowRankGaussian) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
+    return gaussian.mean, gaussian.std

@@ -1,0 +1,152 @@
+"""A local process conditioned on data: predictions without any fit."""
+
+import warnings
+from collections.abc import Iterator
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from threadpoolctl import threadpool_limits
+
+from bieqno.gaussian import LowRankGaussian
+from bieqno.regression.fitted import make_data, round_up
+from bieqno.regression.predictive import AbstractPredictive
+from bieqno.regression.prior.local_process import Circumstances, LocalProcess, look_around
+from bieqno.regression.prior.neighbourhood import NEIGHBOURS, search_rows, spread_rows
+from bieqno.regression.process import MIN_NOISE
+from bieqno.regression.scaling import Scaling
+from bieqno.regression.splits import Data
+
+CHUNK = 512
+"""Test points per compiled call: each has a matrix of its neighbours for every expert, a tenth of a megabyte together."""
+
+
+class ZeroShot(AbstractPredictive):
+    """A local process and the observations that it looks at.
+
+    Attributes:
+        process: learned from many functions, or not at all.
+        data: the observations.
+        scaling: of inputs and targets.
+        columns: the inputs that vary; what is constant is no dimension of the space.
+        noise: standard deviation of the noise in scaled units, if it is known.
+    """
+
+    process: LocalProcess
+    data: Data
+    scaling: Scaling
+    columns: np.ndarray
+    noise: Float[Array, ""] | None
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.process, LocalProcess) or not isinstance(self.data, Data):
+            raise ValueError("it needs a local process and data")
+        if not isinstance(self.scaling, Scaling) or self.data.inputs.shape[1:] != self.columns.shape:
+            raise ValueError("data and columns differ in their number of inputs")
+        if not set(self.columns.tolist()) <= set(range(len(self.scaling.input_shift))):
+            raise ValueError("there are columns that have no scaling")
+        if self.noise is not None and self.noise.shape != ():
+            raise ValueError(f"a known noise is one number, got shape {self.noise.shape}")
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether observations come with the variance of further noise of their own: they do not."""
+        return False
+
+    @property
+    def variance_factor(self) -> float:
+        """Factor of the variance found on held-out points: nothing was held out."""
+        return 1.0
+
+    def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "ZeroShot":
+        """The same process given other observations, which bring units of their own."""
+        noise = None if self.noise is None else float(self.noise * self.scaling.target_scale)
+        alike = bool(np.ptp(self.scaling.input_scale) == 0)
+        return condition_prior(self.process, X, y, noise=noise, same_units=alike)
+
+    def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, int]]:
+        """The distribution at one chunk of points after another, each with the number of points that are not padding."""
+        observed = np.asarray(self.data.inputs)[np.asarray(self.data.mask)]  # padding comes last
+        sites = _spread(self.data)
+        around_sites = search_rows(np.asarray(self.data.inputs[sites]), observed)
+        seen = _look_around(self.data, sites, jnp.asarray(around_sites), self.noise)
+        points = np.asarray(self.scaling.inputs(X))[:, self.columns]
+        rows = search_rows(points, observed)
+        size = min(CHUNK, round_up(len(points)))
+
+        def part(start: int) -> tuple[LowRankGaussian, int]:
+            count = min(size, len(points) - start)
+            padding = ((0, size - count), (0, 0))
+            own, near = (jnp.asarray(np.pad(array[start : start + size], padding)) for array in (points, rows))
+            return jax.block_until_ready(_predict(self.process, own, near, self.data, seen, self.noise)), count
+
+        for start in range(0, len(points), size):
+            with threadpool_limits(1, "blas"):  # threads slow down small matrices
+                found = part(start)
+            yield found
+
+
+def condition_prior(
+    process: LocalProcess,
+    X: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, "n"],
+    *,
+    noise: float | None = None,
+    same_units: bool = False,
+) -> ZeroShot:
+    """Condition a local process on data in units of their own.
+
+    Args:
+        process: the prior.
+        X: inputs.
+        y: targets.
+        noise: standard deviation of the noise, if it is known.
+        same_units: whether all inputs have one unit, as coordinates in space have: predictions then do not depend on the
+            frame. Otherwise each is scaled by itself.
+    """
+    places = len(np.unique(X, axis=0))
+    if len(X) > 4 * places:
+        warnings.warn(
+            f"{len(X)} rows are at {places} places only, and a prior looks at the {NEIGHBOURS} nearest rows: it hardly sees "
+            "other places; average the rows of each place, or use prior=None",
+            stacklevel=3,
+        )
+    scaling = Scaling.of(X, y)
+    if same_units:
+        common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
+        scaling = eqx.tree_at(lambda s: s.input_scale, scaling, common)
+    scaled = None if noise is None else jnp.asarray(max(noise / float(scaling.target_scale), MIN_NOISE), jnp.float32)
+    data = make_data(scaling, X, y, np.zeros(len(y)))
+    varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
+    columns = varying if len(varying) else np.arange(1)
+    data = eqx.tree_at(lambda d: d.inputs, data, data.inputs[:, columns])
+    return ZeroShot(process=process, data=data, scaling=scaling, columns=columns, noise=scaled)
+
+
+_spread = eqx.filter_jit(spread_rows)
+
+
+@eqx.filter_jit
+def _look_around(
+    data: Data, sites: Int[Array, "s"], rows: Int[Array, "s k"], noise: Float[Array, ""] | None
+) -> Circumstances:
+    return look_around(data, sites, rows, jnp.asarray(data.inputs.shape[1]), noise)
+
+
+@eqx.filter_jit
+def _predict(
+    process: LocalProcess,
+    points: Float[Array, "n d"],
+    rows: Int[Array, "n k"],
+    data: Data,
+    seen: Circumstances,
+    noise: Float[Array, ""] | None,
+) -> LowRankGaussian:
+    gaussian = process.predict(points, rows, data, seen)
+    if noise is None:
+        return gaussian
+    # No new value is surer than the noise.
+    lack = jnp.maximum(noise**2 - jnp.sum(gaussian.factor**2, axis=1), 1e-30)
+    return LowRankGaussian(gaussian.mean, gaussian.factor, jnp.maximum(gaussian.log_diag, jnp.log(lack)))

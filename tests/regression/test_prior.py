@@ -1,0 +1,252 @@
+"""The local form: what a test point makes of its nearest observations, with and without a learned correction."""
+
+import pickle
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy.linalg import cho_solve, cholesky
+
+from bieqno.experiments import step_1d, trig_2d
+from bieqno.regression import GGPRegressor, metrics
+from bieqno.regression.prior import LocalProcess, experts, pretraining
+from bieqno.regression.prior.functions import RandomTasks
+from bieqno.regression.prior.layouts import MAX_DIMENSION
+from bieqno.regression.prior.neighbourhood import Neighbourhood, nearest_rows, search_rows
+from bieqno.regression.prior.pretraining import pretrain
+from bieqno.regression.splits import Data
+from bieqno.tensorfile import PersistenceError
+
+OBSERVATIONS, POINTS = 40, 24
+
+
+@pytest.fixture(scope="module")
+def process():
+    """A process whose corrections are not zero, as after training."""
+
+    @eqx.filter_jit
+    def made(key):
+        plain = LocalProcess(width=16, key=key)
+        noise = 0.1 * jax.random.normal(key, plain.operator.fit.network.layers[-1].weight.shape)
+        return eqx.tree_at(lambda p: p.operator.fit.network.layers[-1].weight, plain, noise)
+
+    return made(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def predict(process):
+    @eqx.filter_jit
+    def moments(points, inputs, targets, mask):
+        gaussian = process(points, inputs, targets, observation_mask=mask)
+        return gaussian.mean, gaussian.std
+
+    def predict(points, inputs, targets, mask=None):
+        there = jnp.ones(len(targets), bool) if mask is None else jnp.asarray(mask)
+        mean, std = moments(*(jnp.asarray(a, jnp.float32) for a in (points, inputs, targets)), there)
+        return SimpleNamespace(mean=np.asarray(mean), std=np.asarray(std))
+
+    return predict
+
+
+def surface(seed=0):
+    rng = np.random.default_rng(seed)
+    inputs = rng.uniform(size=(OBSERVATIONS, 2))
+    targets = np.sin(5 * inputs[:, 0]) + (inputs[:, 1] > 0.5) + 0.05 * rng.standard_normal(OBSERVATIONS)
+    return rng.uniform(size=(POINTS, 2)), inputs, targets
+
+
+def test_experts_are_ordinary_kriging():
+    """Against the textbook formulas in double precision: the mean is a Lagrange multiplier's, weights add up to one."""
+    rng = np.random.default_rng(0)
+    offsets, values = rng.normal(scale=2, size=(12, 2)), rng.normal(size=12)
+    order = np.argsort(-np.linalg.norm(offsets, axis=1))
+    offsets, values = offsets[order], values[order]
+    mask = np.arange(12) >= 2  # two that are not there
+    with jax.enable_x64(True):
+        said = jax.tree.map(np.asarray, jax.jit(experts.ask)(Neighbourhood(*map(jnp.asarray, (offsets, values, mask)))))
+    x, y = offsets[mask], values[mask]
+    distance = np.linalg.norm(x[:, None] - x[None], axis=2)
+    shapes = {
+        "smooth": lambda r: np.exp(-(r**2) / 2),
+        "twice": lambda r: (1 + 5**0.5 * r + 5 * r**2 / 3) * np.exp(-(5**0.5) * r),
+        "rough": lambda r: np.exp(-r),
+    }
+    for i, expert in enumerate(experts.EXPERTS):
+        K = shapes[expert.smoothness](distance / expert.length) + expert.noise_ratio * np.eye(len(y))
+        factor = (cholesky(K, lower=True), True)
+        c, one = shapes[expert.smoothness](np.linalg.norm(x, axis=1) / expert.length), np.ones(len(y))
+        lack = (1 - one @ cho_solve(factor, c)) / (one @ cho_solve(factor, one))
+        weights = cho_solve(factor, c + lack * one)
+        assert weights.sum() == pytest.approx(1)
+        assert said.mean[i] == pytest.approx(weights @ y, abs=1e-8)
+        variance = 1 + expert.noise_ratio - 2 * weights @ c + weights @ K @ weights
+        assert said.variance[i] == pytest.approx(variance, rel=1e-6)
+        residual = y - (one @ cho_solve(factor, y)) / (one @ cho_solve(factor, one))
+        assert said.squares[0, i] == pytest.approx(residual @ cho_solve(factor, residual), rel=1e-6)
+        assert said.log_det[0, i] == pytest.approx(np.log(np.diag(factor[0])).sum(), abs=1e-8)
+    assert said.number.tolist() == [10, experts.NEAREST]
+
+
+def test_predictions_follow_shifts_and_scales_of_the_targets(predict):
+    points, inputs, targets = surface()
+    plain, moved = predict(points, inputs, targets), predict(points, inputs, 300 + 70 * targets)
+    assert moved.mean == pytest.approx(300 + 70 * plain.mean, rel=1e-3, abs=0.07)  # a thousandth of the scale
+    assert moved.std == pytest.approx(70 * plain.std, rel=1e-2)
+
+
+def test_mean_and_spread_do_not_depend_on_the_frame(predict):
+    points, inputs, targets = surface()
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(2, 2)))[0]
+    plain, moved = predict(points, inputs, targets), predict(3 * points @ turn + 2, 3 * inputs @ turn + 2, targets)
+    # Rounding in 32 bits, through matrices with condition numbers of up to 1e4.
+    assert moved.mean == pytest.approx(plain.mean, abs=5e-3)
+    assert moved.std == pytest.approx(plain.std, rel=1e-2)
+
+
+def test_order_of_observations_and_padding_do_not_matter(predict):
+    points, inputs, targets = surface()
+    order = np.random.default_rng(2).permutation(OBSERVATIONS)
+    plain, mixed = predict(points, inputs, targets), predict(points, inputs[order], targets[order])
+    assert mixed.mean == pytest.approx(plain.mean, abs=1e-3)
+    assert mixed.std == pytest.approx(plain.std, rel=1e-2)
+    mask = np.arange(OBSERVATIONS) < 30
+    few = predict(points, inputs, targets, mask)
+    wild = predict(points, np.where(mask[:, None], inputs, 0.5), np.where(mask, targets, 1e3), mask)
+    assert wild.mean == pytest.approx(few.mean, abs=1e-4)
+
+
+def test_a_subset_of_the_points_gets_the_subset_of_the_predictions():
+    points, inputs, targets = surface()
+    model = GGPRegressor(prior="experts").fit(inputs, targets)
+    mean, std = model.predict(points, return_std=True)
+    part_mean, part_std = model.predict(points[5:12], return_std=True)
+    assert part_mean == pytest.approx(mean[5:12], rel=1e-4, abs=1e-4)
+    assert part_std == pytest.approx(std[5:12], rel=1e-3)
+    assert np.sqrt(np.diag(model.predict(points, return_cov=True)[1])) == pytest.approx(std, rel=1e-3)
+    assert model.sample_y(points, 3).shape == (POINTS, 3)
+
+
+def test_both_searches_find_the_same_neighbours():
+    points, inputs, _ = surface()
+    mask = jnp.arange(OBSERVATIONS) < 30
+    data = Data(jnp.asarray(inputs, jnp.float32), jnp.zeros(OBSERVATIONS), jnp.zeros(OBSERVATIONS), mask)
+    compared = jax.vmap(lambda point: nearest_rows(point, data))(jnp.asarray(points, jnp.float32))
+    assert np.array_equal(compared, search_rows(points, inputs[:30]))
+
+
+def test_calm_regions_tell_short_waves_from_noise():
+    """At 16 x 16 the finest wave is a chequered pattern; who takes it for noise has an RMSE of at least 1/8."""
+    problem = trig_2d.draw(np.random.default_rng(0), side=16, points=24)
+    mean, std = GGPRegressor(prior="experts").fit(problem.x, problem.y).predict(problem.points, return_std=True)
+    assert np.sqrt(np.mean((mean - problem.truth) ** 2)) < 0.1
+    assert np.mean(np.abs(mean - problem.values) < 2 * std) > 0.9
+
+
+def test_estimator_keeps_its_contract_with_a_prior(tmp_path):
+    points, inputs, targets = surface()
+    model = GGPRegressor(prior="experts").fit(inputs, np.stack([targets, -targets], axis=1))
+    mean = model.predict(points)
+    # The neighbourhoods that stand for all are chosen along the order of the targets, which is the reverse one here.
+    assert mean[:, 1] == pytest.approx(-mean[:, 0], abs=0.02)
+    model.save(tmp_path / "model.bieqno")
+    assert np.array_equal(GGPRegressor.load(tmp_path / "model.bieqno").predict(points), mean)
+    assert model.calibration_.tolist() == [1, 1]
+    single = GGPRegressor(prior="experts").fit(inputs, targets).condition(inputs[:1], targets[:1])
+    assert single.predict(points) == pytest.approx(np.full(POINTS, targets[0]), abs=1e-3)
+    correlations = GGPRegressor(prior="experts").fit(inputs, targets).predict(points, return_cov=True)[1]
+    assert np.abs(correlations - np.diag(np.diag(correlations))).max() < 1e-6  # it states none
+    constant = GGPRegressor(prior="experts").fit(inputs, np.full(OBSERVATIONS, 7.0))
+    assert constant.predict(points) == pytest.approx(7.0)
+    with pytest.raises(ValueError, match="expected a prior of experts, functions, got 'expert'"):
+        GGPRegressor(prior="expert").fit(inputs, targets)
+    with pytest.raises(ValueError, match="does not weigh observations by alpha"):
+        GGPRegressor(prior="experts", alpha=0.1).fit(inputs, targets)
+
+
+def test_tasks_are_what_they_say():
+    tasks = jax.jit(RandomTasks(64, observations=64, targets=8))(jax.random.key(0))
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tasks))
+    counts = tasks.data.mask.sum(axis=1)
+    assert int(counts.min()) >= 8
+    assert len(set(tasks.dimension.tolist())) == MAX_DIMENSION
+    beyond = jnp.arange(MAX_DIMENSION) >= tasks.dimension[:, None]
+    for places in (tasks.data.inputs, tasks.points):
+        assert not bool(jnp.any(places * beyond[:, None] != 0))
+    # Functions are standardised, and the noise adds at most 0.6 squared.
+    spread = jnp.std(tasks.data.targets, axis=1, where=tasks.data.mask)
+    assert 0.7 < float(jnp.median(spread)) < 1.3
+
+
+def test_training_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+    monkeypatch.setattr(pretraining, "CHUNK_STEPS", 1)
+    settings = {"steps": 2, "batch_size": 2, "width": 8, "key": jax.random.key(0)}
+    whole = pretrain(**settings)
+    assert np.isfinite(whole.losses).all()
+
+    def stop(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(checkpoint=tmp_path, on_progress=stop, **settings)
+    told = []
+    again = pretrain(checkpoint=tmp_path, on_progress=lambda p: told.append(p.step), **settings)
+    assert told == [2]  # the first step was not made again
+    assert eqx.tree_equal(whole.module, again.module)
+    assert np.abs(whole.module.operator.fit.network.layers[-1].weight).max() > 0
+
+
+def test_the_shipped_prior_knows_jumps():
+    """On the paper's step function with 30 points, where the mixture of experts alone is far too sure of itself."""
+    found = {}
+    problem = step_1d.draw(np.random.default_rng(0), layout="random", count=30, points=200)
+    for prior in ("experts", "functions"):
+        mean, std = GGPRegressor(prior=prior).fit(problem.x, problem.y).predict(problem.points, return_std=True)
+        found[prior] = metrics.nlpd(mean, std, problem.values)
+    assert found["functions"] < min(found["experts"], 0)
+
+
+def test_constant_inputs_are_no_dimension_and_known_noise_is_the_least_variance():
+    points, inputs, targets = surface()
+    plain = GGPRegressor(prior="experts").fit(inputs, targets)
+    wider = GGPRegressor(prior="experts").fit(np.insert(inputs, 0, 3.0, axis=1), targets)
+    assert wider.predict(np.insert(points, 0, 3.0, axis=1)) == pytest.approx(plain.predict(points), abs=1e-4)
+    noise = np.random.default_rng(0).normal(size=60)
+    known = GGPRegressor(prior="experts", noise=1.0).fit(np.linspace(0, 1, 60)[:, None], noise)
+    std = known.predict(np.linspace(0, 1, 9)[:, None], return_std=True)[1]
+    # At least the noise; that of an unknown mean of 60 values and of short kernels that are still believed comes on top.
+    assert (std >= 0.999).all()
+    assert (std < 1.3).all()
+
+
+def test_in_one_unit_the_frame_does_not_matter():
+    points, inputs, targets = surface()
+    stretch, turn = np.array([10.0, 1.0]), np.linalg.qr(np.random.default_rng(1).normal(size=(2, 2)))[0]
+    model = GGPRegressor(prior="experts", same_units=True)
+    plain = model.fit(inputs * stretch, targets).predict(points * stretch)
+    turned = model.fit(inputs * stretch @ turn + 5, targets).predict(points * stretch @ turn + 5)
+    assert turned == pytest.approx(plain, abs=5e-3)  # rounding in 32 bits
+
+
+def test_conditioning_is_fitting_where_nothing_is_trained():
+    points, inputs, targets = surface()
+    other = pickle.loads(pickle.dumps(GGPRegressor(prior="experts").fit(inputs, targets)))
+    moved = other.condition(1e4 + inputs, 50 + targets)
+    again = GGPRegressor(prior="experts").fit(1e4 + inputs, 50 + targets)
+    assert np.array_equal(moved.predict(1e4 + points), again.predict(1e4 + points))
+
+
+def test_many_rows_at_few_places_are_warned_about():
+    with pytest.warns(UserWarning, match="average the rows of each place"):
+        GGPRegressor(prior="experts").fit(np.repeat(np.arange(4.0), 20)[:, None], np.arange(80.0))
+
+
+def test_missing_weights_say_how_to_make_them(monkeypatch, tmp_path):
+    from bieqno.regression.prior import weights
+
+    monkeypatch.setattr(weights, "LEARNED", tmp_path / "none.bieqno")
+    weights.prior_named.cache_clear()
+    with pytest.raises(PersistenceError, match="make prior"):
+        weights.prior_named("functions")
