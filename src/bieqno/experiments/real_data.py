@@ -3,9 +3,11 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.resources import files
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import sklearn.datasets
 from jaxtyping import Float
 from matplotlib.cbook import get_sample_data
@@ -80,19 +82,21 @@ def _sea_floor() -> Table:
 
 def _co2() -> Table:
     """Weekly CO2 at Mauna Loa, in parts per million, against years (statsmodels)."""
-    from statsmodels.datasets import co2  # imports slowly
-
-    series = co2.load_pandas().data["co2"].dropna()
-    years = series.index.year + series.index.dayofyear / 365.25
-    return np.asarray(years, float)[:, None], series.to_numpy(float)
+    table = _statsmodels("co2").dropna()
+    dates = pd.to_datetime(table["date"].astype(str), format="%Y%m%d").dt
+    return (dates.year + dates.dayofyear / 365.25).to_numpy(float)[:, None], table["co2"].to_numpy(float)
 
 
 def _nile() -> Table:
     """Yearly flow of the Nile at Aswan, 1871 to 1970 (statsmodels)."""
-    from statsmodels.datasets import nile
-
-    table = nile.load_pandas().data
+    table = _statsmodels("nile")
     return table[["year"]].to_numpy(float), table["volume"].to_numpy(float)
+
+
+def _statsmodels(name: str) -> pd.DataFrame:
+    """The file as it comes in the package, whose own way of reading it is slow to import and warns under new pandas."""
+    with (files("statsmodels") / "datasets" / name / f"{name}.csv").open() as file:
+        return pd.read_csv(file)
 
 
 def _diabetes() -> Table:
