@@ -84,7 +84,7 @@ def _co2() -> Table:
     """Weekly CO2 at Mauna Loa, in parts per million, against years (statsmodels)."""
     table = _statsmodels("co2").dropna()
     dates = pd.to_datetime(table["date"].astype(str), format="%Y%m%d").dt
-    return (dates.year + dates.dayofyear / 365.25).to_numpy(float)[:, None], table["co2"].to_numpy(float)
+    return (dates.year + dates.day_of_year / 365.25).to_numpy(float)[:, None], table["co2"].to_numpy(float)
 
 
 def _nile() -> Table:
