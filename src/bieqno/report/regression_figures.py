@@ -32,7 +32,7 @@ def regression_figures(result: Result) -> dict[str, Figure]:
     if "noise" not in first.attrs:  # data from the world: scattered points, and no truth to draw
         return figures
     run = [str(method) for method in first["method"].values]
-    shown = [method for method in SHOWN if method in run] or run[:2]
+    shown = [*(method for method in SHOWN if method in run), *(method for method in run if method not in SHOWN)][:2]
     if first.sizes["input"] == 2:
         return figures | {
             "maps": maps(result.arrays, shown),
@@ -134,6 +134,8 @@ def reliability(cases: Cases) -> Figure:
         axes.set_xlabel("promised")
     for axes in grid[:, 0]:
         axes.set_ylabel("found")
+    for axes in grid.flat[len(cases) :]:
+        axes.set_axis_off()
     handles, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, fontsize=9)
     return figure
