@@ -11,11 +11,11 @@ from bieqno.assimilation.climate import Climate
 from bieqno.assimilation.surroundings import find_surroundings
 from bieqno.scores import relative_rmse
 
-MODEL, OBSERVATION = Lorenz63(), Observation([0, 2], 1.0)
+MODEL, OBSERVATION = Lorenz63(window=0.25), Observation([0, 2], 1.0)
 STATE = jnp.array([-8.5, -7.0, 27.0])
 # As in the example of `train_filter`, which then shares its compiled program.
 SMALL = {"settings": {"width": 16, "small": 8, "channels": 2}, "sizes": {4: 16}, "state": STATE}
-STEPS = 150
+STEPS = 300
 
 
 @pytest.fixture(scope="module")
