@@ -51,8 +51,8 @@ class FittedProcess(AbstractPredictive):
         """The same process given other observations, each with the variance of its further noise."""
         return eqx.tree_at(lambda process: process.data, self, make_data(self.scaling, X, y, variances))
 
-    def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, int]]:
-        """The distribution at one chunk of points after another, each with the number of points that are not padding."""
+    def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
+        """The distribution at one chunk of points after another, each with the rows that it is of."""
         # The observations are embedded anew in each chunk, so a chunk has more points than there are observations.
         most = len(X) if self.set_interaction else max(CHUNK, 4 * len(self.data.mask))
         size = min(round_up(len(X)), round_up(most))
@@ -61,7 +61,8 @@ class FittedProcess(AbstractPredictive):
             padded = np.zeros((size, X.shape[1]), X.dtype)
             padded[: len(part)] = part
             count = jnp.asarray(len(part))
-            yield _predict(self.members, self.data, self.variance_factor, self.scaling.inputs(padded), count), len(part)
+            rows = np.where(np.arange(size) < len(part), start + np.arange(size), -1)
+            yield _predict(self.members, self.data, self.variance_factor, self.scaling.inputs(padded), count), rows
 
 
 @eqx.filter_jit

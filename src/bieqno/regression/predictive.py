@@ -2,13 +2,11 @@
 
 import abc
 from collections.abc import Iterable
-from operator import itemgetter
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.regression.scaling import Scaling
@@ -20,10 +18,10 @@ class AbstractPredictive(eqx.Module):
     scaling: eqx.AbstractVar[Scaling]
 
     @abc.abstractmethod
-    def in_chunks(self, X: np.ndarray) -> Iterable[tuple[LowRankGaussian, int]]:
-        """The distribution, in scaled units, at one chunk of points after another, each with its number of points.
+    def in_chunks(self, X: np.ndarray) -> Iterable[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
+        """The distribution, in scaled units, at one chunk of points after another.
 
-        What comes after that number is padding.
+        Each comes with the rows of `X` that its values belong to, -1 for padding; every row comes once.
         """
 
     def posterior(self, X: np.ndarray) -> LowRankGaussian:
@@ -35,9 +33,8 @@ class AbstractPredictive(eqx.Module):
 
     def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation at `X`, without keeping the covariance factor."""
-        # Cut as NumPy arrays: JAX would compile anew for every number of points.
-        parts = [[np.asarray(x)[:count] for x in _moments(gaussian)] for gaussian, count in self.in_chunks(X)]
-        mean, std = (np.concatenate(series) for series in zip(*parts, strict=True))
+        parts = [(_moments(gaussian), rows) for gaussian, rows in self.in_chunks(X)]
+        mean, std = _in_order(parts)
         return self.scaling.values(mean), std * self.scaling.target_scale
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -54,8 +51,15 @@ class AbstractPredictive(eqx.Module):
         return float(scaled) - len(y) * float(np.log(self.scaling.target_scale))
 
     def _scaled_posterior(self, X: np.ndarray) -> LowRankGaussian:
-        parts = [jax.tree.map(itemgetter(slice(count)), gaussian) for gaussian, count in self.in_chunks(X)]
-        return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+        parts = [((part.mean, part.factor, part.log_diag), rows) for part, rows in self.in_chunks(X)]
+        return LowRankGaussian(*_in_order(parts))
+
+
+def _in_order(parts: list[tuple[tuple[Array, ...], Int[np.ndarray, "n"]]]) -> list[np.ndarray]:
+    """The values of all rows, by NumPy: JAX would compile anew for every number of points."""
+    rows = np.concatenate([own for _, own in parts])
+    order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
+    return [np.concatenate(series)[order] for series in zip(*(arrays for arrays, _ in parts), strict=True)]
 
 
 @eqx.filter_jit

@@ -37,13 +37,13 @@ class Background(NamedTuple):
 
 
 class Weighed(NamedTuple):
-    """Experts at one point: their means, variances and how much each is believed."""
+    """Experts at points: their means, variances and how much each is believed."""
 
-    mean: Float[Array, "e"]
-    variance: Float[Array, "e"]
-    log_weight: Float[Array, "e"]
+    mean: Float[Array, "*q e"]
+    variance: Float[Array, "*q e"]
+    log_weight: Float[Array, "*q e"]
     """Normalised logarithm of the belief."""
-    evidence: Float[Array, "2 e"]
+    evidence: Float[Array, "*q 2 e"]
     """Log-likelihood of the neighbourhood, and of the nearest observations given the farther ones."""
 
 
@@ -86,11 +86,17 @@ def learn(
 
 
 def weigh(opinions: Opinions, background: Background) -> Weighed:
-    """Give the experts at one point their variances, and weigh them by all that is known."""
+    """Give the experts of one neighbourhood their variances, and weigh them by all that is known."""
     evidence, variance = evidence_of(opinions, background.scale)
     fit = jax.nn.logsumexp(_noise_fit(variance) + background.log_noise, axis=1)
     log_weight = jax.nn.log_softmax(evidence[0] + background.log_share + fit)
-    return Weighed(opinions.mean, jnp.maximum(opinions.variance * variance, FLOOR), log_weight, evidence)
+    number = len(opinions.mean)
+    return Weighed(
+        opinions.mean,
+        jnp.maximum(opinions.variance * variance, FLOOR),
+        jnp.broadcast_to(log_weight, (number, *log_weight.shape)),
+        jnp.broadcast_to(evidence, (number, *evidence.shape)),
+    )
 
 
 def evidence_of(opinions: Opinions, scale: Float[Array, "e"]) -> tuple[Float[Array, "2 e"], Float[Array, "e"]]:

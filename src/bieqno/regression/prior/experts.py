@@ -1,11 +1,12 @@
-"""Local Gaussian processes: what a fixed bank of kernels says about one point, given its neighbourhood.
+"""Local Gaussian processes: what a fixed bank of kernels says about points, given the observations round them.
 
 Each expert is ordinary kriging, a Gaussian process with an unknown constant mean: its prediction is a weighted mean of the
 neighbours' values whose weights add up to one. Its variance is known up to a scale, which the neighbours tell.
 
 With the neighbours ordered from far to near, the rows of ``L^-1 (y - beta)`` are *innovations*: what each observation adds
 to those farther out, in units of what was expected. Their sum of squares and the diagonal of L give the likelihood of the
-whole neighbourhood, and the last of them the likelihood of the nearest observations given the others.
+whole neighbourhood, and the last of them the likelihood of the nearest observations given the others. Points that share a
+neighbourhood share its decomposition, which is nearly all of the cost.
 """
 
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bieqno.regression.prior.neighbourhood import Neighbourhood
+from bieqno.regression.prior.neighbourhood import Neighbourhood, length
 
 
 class Expert(NamedTuple):
@@ -44,10 +45,10 @@ NEAREST = 8
 
 
 class Opinions(NamedTuple):
-    """What each expert says at one point, given the neighbourhood; variances and squares up to the expert's scale."""
+    """What each expert says at points, given a neighbourhood; variances and squares up to the expert's scale."""
 
-    mean: Float[Array, "e"]
-    variance: Float[Array, "e"]
+    mean: Float[Array, "q e"]
+    variance: Float[Array, "q e"]
     """Of a new noisy value."""
     squares: Float[Array, "2 e"]
     """Sum of squared innovations, of all and of the nearest observations."""
@@ -57,42 +58,39 @@ class Opinions(NamedTuple):
     """Number of observations, likewise."""
 
 
-def ask(neighbourhood: Neighbourhood) -> Opinions:
-    """Let every expert predict the noisy value at the centre of a neighbourhood.
+def ask(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> Opinions:
+    """Let every expert predict the noisy values at points of a neighbourhood, given relative to its centre.
 
     Example:
         >>> import jax.numpy as jnp
         >>> offsets, there = jnp.array([[-1.0], [1.0]]), jnp.ones(2, bool)
-        >>> opinions = ask(Neighbourhood(offsets, jnp.array([0.0, 2.0]), there))
+        >>> opinions = ask(Neighbourhood(offsets, jnp.array([0.0, 2.0]), there), jnp.zeros((1, 1)))
         >>> bool(jnp.allclose(opinions.mean, 1.0, atol=1e-4))  # half-way between the two, whatever the kernel
         True
     """
-    mask = neighbourhood.mask
-    k = mask.shape[0]
-    difference = neighbourhood.offsets[:, None] - neighbourhood.offsets[None]
-    square = jnp.sum(difference**2, axis=2)
-    between = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    mask, offsets = neighbourhood.mask, neighbourhood.offsets
+    k, q = len(mask), len(points)
     both = mask[:, None] & mask[None]
-    noise = jnp.asarray(RATIOS, square.dtype)[:, None, None] * jnp.eye(k, dtype=square.dtype)
+    own = jnp.eye(k, dtype=offsets.dtype)
+    ratios = jnp.asarray(RATIOS, offsets.dtype)
     # Rows that are not there become independent of everything, with innovations of zero and an expected size of one.
-    K = jnp.where(both, _correlations(between) + noise, jnp.eye(k, dtype=square.dtype))
-    c = jnp.where(mask, _correlations(neighbourhood.distances), 0)
-    one = jnp.broadcast_to(mask.astype(K.dtype), c.shape)
-    y = jnp.broadcast_to(jnp.where(mask, neighbourhood.values, 0), c.shape)
-    # Bordered by what is to be whitened, one decomposition does it all: L^-1 of these columns are its last rows.
-    beside = jnp.stack([one, y, c], axis=-1)
-    corner = jnp.broadcast_to(_HUGE * jnp.eye(3, dtype=K.dtype), (len(K), 3, 3))
-    L = jnp.linalg.cholesky(jnp.block([[K, beside], [jnp.swapaxes(beside, 1, 2), corner]]))
-    o, z, c = (L[:, k + i, :k] for i in range(3))
+    K = jnp.where(both, _correlations(length(offsets[:, None] - offsets[None])) + ratios[:, None, None] * own, own)
+    c = jnp.where(mask, _correlations(length(points[:, None] - offsets[None])), 0)
+    one = jnp.broadcast_to(mask.astype(K.dtype), (len(K), 1, k))
+    y = jnp.broadcast_to(jnp.where(mask, neighbourhood.values, 0), (len(K), 1, k))
+    # Bordered by what is to be whitened, one decomposition does it all: L^-1 of these rows are its last rows.
+    beside = jnp.concatenate([one, y, c], axis=1)
+    corner = jnp.broadcast_to(_HUGE * jnp.eye(2 + q, dtype=K.dtype), (len(K), 2 + q, 2 + q))
+    L = jnp.linalg.cholesky(jnp.block([[K, jnp.swapaxes(beside, 1, 2)], [beside, corner]]))
+    o, z, c = L[:, k, :k], L[:, k + 1, :k], L[:, k + 2 :, :k]
     trust = jnp.maximum(jnp.sum(o * o, axis=1), 1e-6)
     beta = jnp.sum(o * z, axis=1) / trust
     innovations = z - beta[:, None] * o
-    lack = 1 - jnp.sum(o * c, axis=1)  # of the weights before the constant mean takes the rest
-    variance = 1 + jnp.asarray(RATIOS, K.dtype) - jnp.sum(c * c, axis=1) + lack**2 / trust
+    lack = 1 - jnp.einsum("ek,eqk->qe", o, c)  # of the weights before the constant mean takes the rest
     squared, log_size = innovations**2, jnp.log(jnp.diagonal(L[:, :k, :k], axis1=1, axis2=2))
     return Opinions(
-        beta + jnp.sum(c * innovations, axis=1),
-        jnp.maximum(variance, 1e-6),
+        beta + jnp.einsum("eqk,ek->qe", c, innovations),
+        jnp.maximum(1 + ratios - jnp.sum(c * c, axis=2).T + lack**2 / trust, 1e-6),
         jnp.stack([jnp.sum(squared, axis=1), jnp.sum(squared[:, -NEAREST:], axis=1)]),
         jnp.stack([jnp.sum(log_size, axis=1), jnp.sum(log_size[:, -NEAREST:], axis=1)]),
         jnp.stack([jnp.sum(mask), jnp.sum(mask[-NEAREST:])]).astype(K.dtype),

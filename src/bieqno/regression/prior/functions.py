@@ -8,9 +8,10 @@ values as one likes in linear time.
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.regression.prior.layouts import MAX_DIMENSION, draw_layout, draw_targets
+from bieqno.regression.prior.neighbourhood import nearest_row, spread_rows
 from bieqno.regression.splits import Data
 
 WAVES = 96
@@ -30,11 +31,12 @@ _KINDS = {
 
 
 class Task(eqx.Module):
-    """Observations of a random function, and noisy values at other points to be predicted from them."""
+    """Observations of a random function, and noisy values at other points, some round each site, to be predicted."""
 
     data: Data
-    points: Float[Array, "t d"]
-    values: Float[Array, "t"]
+    points: Float[Array, "s q d"]
+    values: Float[Array, "s q"]
+    mask: Bool[Array, "s q"]
     dimension: Int[Array, ""]
 
 
@@ -44,18 +46,20 @@ class RandomTasks(eqx.Module):
     Attributes:
         batch_size: number of tasks.
         observations: most observations of a task.
-        targets: points to be predicted in each.
+        candidates: points of which those are asked for that lie next to a site, see `spread_rows`.
+        most: points of each site.
 
     Example:
         >>> import jax
-        >>> task = RandomTasks(3, observations=64, targets=16)(jax.random.key(0))
+        >>> task = RandomTasks(3, observations=64, candidates=32)(jax.random.key(0))
         >>> task.data.inputs.shape, task.values.shape
-        ((3, 64, 4), (3, 16))
+        ((3, 64, 4), (3, 32, 3))
     """
 
     batch_size: int = eqx.field(static=True)
-    observations: int = eqx.field(static=True, default=256)
-    targets: int = eqx.field(static=True, default=64)
+    observations: int = eqx.field(static=True, default=512)
+    candidates: int = eqx.field(static=True, default=384)
+    most: int = eqx.field(static=True, default=3)
 
     def __call__(self, key: PRNGKeyArray) -> Task:
         """Draw tasks, stacked along a first axis."""
@@ -65,16 +69,18 @@ class RandomTasks(eqx.Module):
         """Draw one task."""
         layout_key, target_key, function_key, level_key, noise_key = jax.random.split(key, 5)
         layout = draw_layout(layout_key, self.observations)
-        points = draw_targets(target_key, layout, self.targets)
+        points = draw_targets(target_key, layout, self.candidates)
         everywhere = jnp.concatenate([layout.inputs, points])
         f = draw_function(function_key, everywhere, layout.dimension, layout.spacing)
-        seen = jnp.concatenate([layout.mask, jnp.ones(self.targets, bool)])
+        seen = jnp.concatenate([layout.mask, jnp.ones(self.candidates, bool)])
         f = (f - jnp.mean(f, where=seen)) / (jnp.std(f, where=seen) + 1e-3)
         noise = jnp.exp(jax.random.uniform(level_key, minval=jnp.log(2e-3), maxval=jnp.log(0.6)))
         y = f + noise * jax.random.normal(noise_key, f.shape)
         rows = len(layout.mask)
         data = Data(layout.inputs, y[:rows], jnp.zeros(rows), layout.mask)
-        return Task(data, points, y[rows:], layout.dimension)
+        stations = jax.vmap(lambda x: nearest_row(x, data))(points)
+        beside, chosen = jax.lax.top_k((spread_rows(data)[:, None] == stations).astype(jnp.int32), self.most)
+        return Task(data, points[chosen], y[rows:][chosen], beside > 0, layout.dimension)
 
 
 def draw_function(

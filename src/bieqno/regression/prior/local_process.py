@@ -1,4 +1,4 @@
-"""The generalized Gaussian process in its local form: each test point asks its nearest observations.
+"""The generalized Gaussian process in its local form: each test point asks the observations round it.
 
 A mixture of local Gaussian processes (`experts`, `background`) says what is known without learning. The posterior operator
 attends to the neighbours on behalf of the point, in relative positions, and corrects the mixture: it shifts the weights of
@@ -11,6 +11,7 @@ of the inputs. Each point is predicted by itself: a subset of the points gets th
 
 import math
 from operator import itemgetter
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,7 +23,15 @@ from bieqno.operators import MLP, CrossAttentionPool, ElementwiseOperator, Poste
 from bieqno.regression.prior.background import FLOOR, NOISE_LEVELS, Background, Weighed, learn, weigh
 from bieqno.regression.prior.experts import EXPERTS, Opinions, ask
 from bieqno.regression.prior.features import NEIGHBOUR_FEATURES, POINT_FEATURES, of_neighbours, of_point
-from bieqno.regression.prior.neighbourhood import SITES, Neighbourhood, Units, around, nearest_rows, spread_rows
+from bieqno.regression.prior.neighbourhood import (
+    SITES,
+    Neighbourhood,
+    Units,
+    around,
+    nearest_row,
+    nearest_rows,
+    spread_rows,
+)
 from bieqno.regression.splits import Data
 
 SHARED = len(EXPERTS) + 2
@@ -35,6 +44,16 @@ class Circumstances(eqx.Module):
     units: Units
     background: Background
     dimension: Int[Array, ""]
+
+
+class Stations(NamedTuple):
+    """Observations, each with those nearest to it and some points to be predicted from them."""
+
+    centres: Int[Array, "s"]
+    """Rows of the observations."""
+    rows: Int[Array, "s k"]
+    """Rows of the nearest observations of each, nearest first and filled up by -1."""
+    points: Float[Array, "s q d"]
 
 
 class LocalProcess(eqx.Module):
@@ -103,31 +122,47 @@ class LocalProcess(eqx.Module):
         mask = jnp.ones(len(targets), bool) if observation_mask is None else observation_mask
         data = Data(inputs, targets, jnp.zeros_like(targets), mask)
         space = jnp.asarray(inputs.shape[1]) if dimension is None else dimension
-        sites = spread_rows(data)
-        places = jnp.concatenate([inputs[sites], points])
-        rows = jax.vmap(lambda x: nearest_rows(x, data))(places)
-        units = Units.of(data, sites, rows[: len(sites)], space)
-        # All at once: two decompositions in flight at the same time have been seen to wait for each other for ever.
-        seen, opinions = _asked(places, rows, data, units)
-        there, here = (jax.tree.map(itemgetter(part), opinions) for part in (slice(SITES), slice(SITES, None)))
-        background = learn(there, sites >= 0, jnp.sum(mask))
-        circumstances = Circumstances(units, background, space)
-        return self._conclude(points, jax.tree.map(itemgetter(slice(SITES, None)), seen), here, circumstances)
+        stations = jax.vmap(lambda x: nearest_row(x, data))(points)
+        return self._learned(points[:, None], stations, data, space)
 
-    def predict(
-        self, points: Float[Array, "n d"], rows: Int[Array, "n k"], data: Data, circumstances: Circumstances
+    def at_sites(self, points: Float[Array, "s q d"], data: Data, dimension: Int[Array, ""]) -> LowRankGaussian:
+        """The posterior at some points of each of the sites that `spread_rows` finds, in one row: for training.
+
+        The sites are looked at anyway, for what the whole data set tells. Points of sites that are not there mean nothing.
+        """
+        return self._learned(points, None, data, dimension)
+
+    def _learned(
+        self, points: Float[Array, "s q d"], stations: Int[Array, "s"] | None, data: Data, dimension: Int[Array, ""]
     ) -> LowRankGaussian:
-        """The posterior at `points` whose nearest observations are known, each row nearest first and filled up by -1."""
-        return self._conclude(points, *_asked(points, rows, data, circumstances.units), circumstances)
+        """The posterior at points of given stations, the sites if None, without knowing anything beforehand."""
+        sites = spread_rows(data)
+        centres = sites if stations is None else jnp.concatenate([sites, stations])
+        rows = jax.vmap(lambda x: nearest_rows(x, data))(data.inputs[centres])
+        units = Units.of(data, sites, rows[:SITES], dimension)
+        asked = points
+        if stations is not None:
+            nothing = jnp.broadcast_to(data.inputs[sites][:, None], (SITES, *points.shape[1:]))
+            asked = jnp.concatenate([nothing, points])
+        # All at once: two decompositions in flight at the same time have been seen to wait for each other for ever.
+        seen, opinions = _asked(Stations(centres, rows, asked), data, units)
+        background = learn(jax.tree.map(itemgetter(slice(SITES)), opinions), sites >= 0, jnp.sum(data.mask))
+        own = slice(None) if stations is None else slice(SITES, None)
+        seen, opinions = jax.tree.map(itemgetter(own), (seen, opinions))
+        return self._conclude(points, seen, opinions, Circumstances(units, background, dimension))
+
+    def predict(self, stations: "Stations", data: Data, circumstances: Circumstances) -> LowRankGaussian:
+        """The posterior at all points of all stations, in one row."""
+        return self._conclude(stations.points, *_asked(stations, data, circumstances.units), circumstances)
 
     def _conclude(
-        self, points: Float[Array, "n d"], seen: Neighbourhood, opinions: Opinions, circumstances: Circumstances
+        self, points: Float[Array, "s q d"], seen: Neighbourhood, opinions: Opinions, circumstances: Circumstances
     ) -> LowRankGaussian:
         """The posterior at points of which neighbourhoods and opinions are known, stacked along a first axis."""
-        waves = _wave_vectors(self.waves, points.shape[1], circumstances.dimension)
+        waves = _wave_vectors(self.waves, points.shape[2], circumstances.dimension)
 
-        def at(point: Array, own: Neighbourhood, said: Opinions) -> tuple[Array, Array, Array]:
-            mean, variance, out = self._corrected(own, said, circumstances)
+        def at(point: Array, own: Neighbourhood, weighed: Weighed) -> tuple[Array, Array, Array]:
+            mean, variance, out = self._corrected(own, weighed, circumstances)
             # How much of the variance is shared with other points, and over which wavelengths.
             shared = 0.99 * jax.nn.sigmoid(out[0] - 1) * variance
             amplitude = jnp.sqrt(shared * jax.nn.softmax(out[1:]))
@@ -135,14 +170,15 @@ class LocalProcess(eqx.Module):
             factor = jnp.concatenate([amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)])
             return mean, factor, jnp.log(variance - shared)
 
-        mean, factor, log_diag = jax.vmap(at)(points, seen, opinions)
+        weighed = jax.vmap(lambda said: weigh(said, circumstances.background))(opinions)
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (points, seen, weighed))
+        mean, factor, log_diag = jax.vmap(at)(*flat)
         return LowRankGaussian(mean, factor, log_diag).affine(circumstances.units.scale, circumstances.units.shift)
 
     def _corrected(
-        self, seen: Neighbourhood, opinions: Opinions, circumstances: Circumstances
+        self, seen: Neighbourhood, weighed: Weighed, circumstances: Circumstances
     ) -> tuple[Array, Array, Array]:
         """Mean and variance at the centre of a neighbourhood, and the outputs that say more."""
-        weighed = weigh(opinions, circumstances.background)
         base, spread = moments(weighed.log_weight, weighed)
         inputs = of_point(seen, weighed, base, spread, circumstances.background, circumstances.dimension)
         elements = of_neighbours(seen, base, spread)
@@ -176,18 +212,21 @@ def look_around(
         noise: the standard deviation of the noise, if it is known.
     """
     units = Units.of(data, sites, rows, dimension)
-    _, opinions = _asked(data.inputs[sites], rows, data, units)
+    _, opinions = _asked(Stations(sites, rows, data.inputs[sites][:, None]), data, units)
     known = None if noise is None else _peaked(2 * jnp.log(noise / units.scale))
     background = learn(opinions, sites >= 0, jnp.sum(data.mask), known)
     return Circumstances(units, background, jnp.asarray(dimension))
 
 
-def _asked(
-    places: Float[Array, "n d"], rows: Int[Array, "n k"], data: Data, units: Units
-) -> tuple[Neighbourhood, Opinions]:
-    """The neighbourhood of each place, and what the experts say there."""
-    seen = jax.vmap(lambda place, own: around(place, data, units, own))(places, rows)
-    return seen, jax.vmap(ask)(seen)
+def _asked(stations: Stations, data: Data, units: Units) -> tuple[Neighbourhood, Opinions]:
+    """The neighbourhood of each point, and what the experts of each station say."""
+
+    def of_station(row: Array, rows: Array, points: Array) -> tuple[Neighbourhood, Opinions]:
+        centre = data.inputs[row]
+        neighbourhood, offsets = around(centre, data, units, rows), (points - centre) / units.spacing
+        return jax.vmap(neighbourhood.seen_from)(offsets), ask(neighbourhood, offsets)
+
+    return jax.vmap(of_station)(*stations)
 
 
 def _peaked(log_variance: Float[Array, ""]) -> Float[Array, "levels"]:

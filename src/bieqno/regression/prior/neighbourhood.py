@@ -1,8 +1,9 @@
-"""What a test point sees of the data: its nearest observations, in units in which every data set looks alike.
+"""What a test point sees of the data: observations round it, in units in which every data set looks alike.
 
-Positions are relative to the point and in units of the typical spacing of the observations, values are standardised.
-So whatever is computed from a neighbourhood does not change when inputs are shifted, turned or stretched alike, and
-follows the targets when those are shifted or stretched.
+They are those nearest to its *station*, the observation next to the point, so that all points of a station share them.
+Positions are relative and in units of the typical spacing of the observations, values are standardised. So whatever is
+computed from a neighbourhood does not change when inputs are shifted, turned or stretched alike, and follows the targets
+when those are shifted or stretched.
 """
 
 import math
@@ -28,7 +29,7 @@ _SPACING_RANK = 8
 
 
 class Neighbourhood(eqx.Module):
-    """The nearest observations of a point, farthest first; rows that are not there come before all others."""
+    """The observations round a centre, farthest first; rows that are not there come before all others."""
 
     offsets: Float[Array, "k d"]
     values: Float[Array, "k"]
@@ -36,10 +37,15 @@ class Neighbourhood(eqx.Module):
 
     @property
     def distances(self) -> Float[Array, "k"]:
-        """From the point to each observation."""
-        square = jnp.sum(self.offsets**2, axis=1)
-        # The root has no gradient at zero, which is where a point that was observed sees itself.
-        return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+        """From the centre to each observation."""
+        return length(self.offsets)
+
+    def seen_from(self, point: Float[Array, "d"]) -> "Neighbourhood":
+        """The same observations round another centre, given relative to this one."""
+        offsets = self.offsets - point
+        square = jnp.where(self.mask, jnp.sum(offsets**2, axis=1), jnp.inf)
+        order = jnp.argsort(-square)
+        return Neighbourhood(offsets[order], self.values[order], self.mask[order])
 
 
 class Units(eqx.Module):
@@ -79,6 +85,12 @@ class Units(eqx.Module):
         )
 
 
+def length(vectors: Float[Array, "*n d"]) -> Float[Array, "*n"]:
+    """The root has no gradient at zero, which is where a point that was observed sees itself."""
+    square = jnp.sum(vectors**2, axis=-1)
+    return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+
+
 def ball_volume(dimension: int | Int[Array, ""]) -> Float[Array, ""]:
     """Volume of the unit ball.
 
@@ -90,11 +102,11 @@ def ball_volume(dimension: int | Int[Array, ""]) -> Float[Array, ""]:
     return jnp.exp(half * math.log(math.pi) - jax.scipy.special.gammaln(half + 1))
 
 
-def around(point: Float[Array, "d"], data: Data, units: Units, rows: Int[Array, "k"]) -> Neighbourhood:
-    """The neighbourhood of a point, given the rows of its nearest observations, nearest first; -1 for none."""
+def around(centre: Float[Array, "d"], data: Data, units: Units, rows: Int[Array, "k"]) -> Neighbourhood:
+    """The neighbourhood of a place, given the rows of its nearest observations, nearest first; -1 for none."""
     rows = rows[::-1]
     there = (rows >= 0) & data.mask[rows]
-    offsets = jnp.where(there[:, None], (data.inputs[rows] - point) / units.spacing, 0)
+    offsets = jnp.where(there[:, None], (data.inputs[rows] - centre) / units.spacing, 0)
     return Neighbourhood(offsets, jnp.where(there, (data.targets[rows] - units.shift) / units.scale, 0), there)
 
 
@@ -113,6 +125,11 @@ def spread_rows(data: Data) -> Int[Array, "s"]:
     return jnp.where(i < count, order[jnp.clip(chosen, 0, len(order) - 1)], -1)
 
 
+def nearest_row(point: Float[Array, "d"], data: Data) -> Int[Array, ""]:
+    """Row of the nearest observation: the station of a point."""
+    return jnp.argmin(jnp.where(data.mask, jnp.sum((data.inputs - point) ** 2, axis=1), jnp.inf))
+
+
 def nearest_rows(point: Float[Array, "d"], data: Data) -> Int[Array, "k"]:
     """Rows of the nearest observations by comparing with all of them, for data sets of some hundreds."""
     distance = jnp.where(data.mask, jnp.sum((data.inputs - point) ** 2, axis=1), jnp.inf)
@@ -121,16 +138,14 @@ def nearest_rows(point: Float[Array, "d"], data: Data) -> Int[Array, "k"]:
     return jnp.pad(jnp.where(jnp.isfinite(negative), rows, -1), (0, NEIGHBOURS - count), constant_values=-1)
 
 
-def search_rows(points: Float[np.ndarray, "n d"], inputs: Float[np.ndarray, "m d"]) -> Int[np.ndarray, "n k"]:
+def search_rows(tree: KDTree, points: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "n k"]:
     """The same for many points and observations, by a tree: the cost hardly grows with their number.
 
     Example:
-        >>> search_rows(np.array([[0.9]]), np.array([[0.0], [1.0], [3.0]]))[0, :4]
+        >>> search_rows(KDTree([[0.0], [1.0], [3.0]]), np.array([[0.9]]))[0, :4]
         array([ 1,  0,  2, -1], dtype=int32)
     """
     rows = np.full((len(points), NEIGHBOURS), -1, np.int32)
-    count = min(NEIGHBOURS, len(inputs))
-    if count and len(points):
-        found = KDTree(inputs).query(points, k=np.arange(1, count + 1))[1]
-        rows[:, :count] = found
+    count = min(NEIGHBOURS, tree.n)
+    rows[:, :count] = tree.query(points, k=np.arange(1, count + 1))[1]
     return rows

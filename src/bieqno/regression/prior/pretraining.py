@@ -25,10 +25,18 @@ def task_loss(process: LocalProcess, batch: Task, *, key: PRNGKeyArray) -> Float
     """Negative log-probability of the values to be predicted, each by itself and all together, per value."""
 
     def of_task(task: Task) -> Float[Array, ""]:
-        data = task.data
-        gaussian = process(task.points, data.inputs, data.targets, observation_mask=data.mask, dimension=task.dimension)
-        joint = -gaussian.log_prob(task.values) / gaussian.size
-        return (jnp.mean(single_losses(gaussian, task.values)) + JOINT_SHARE * joint) / (1 + JOINT_SHARE)
+        gaussian = process.at_sites(task.points, task.data, task.dimension)
+        there, values = task.mask.ravel(), task.values.ravel()
+        number = jnp.maximum(jnp.sum(there), 1)
+        single = jnp.sum(jnp.where(there, single_losses(gaussian, values), 0)) / number
+        # Points that are not there are what they are expected to be, independent of all others.
+        whole = LowRankGaussian(
+            jnp.where(there, gaussian.mean, 0),
+            jnp.where(there[:, None], gaussian.factor, 0),
+            jnp.where(there, gaussian.log_diag, -jnp.log(2 * jnp.pi)),
+        )
+        joint = -whole.log_prob(jnp.where(there, values, 0)) / number
+        return (single + JOINT_SHARE * joint) / (1 + JOINT_SHARE)
 
     return jnp.mean(jax.vmap(of_task)(batch))
 

@@ -8,19 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from scipy.spatial import KDTree
 from threadpoolctl import threadpool_limits
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.regression.fitted import make_data, round_up
 from bieqno.regression.predictive import AbstractPredictive
-from bieqno.regression.prior.local_process import Circumstances, LocalProcess, look_around
+from bieqno.regression.prior.grouping import group
+from bieqno.regression.prior.local_process import Circumstances, LocalProcess, Stations, look_around
 from bieqno.regression.prior.neighbourhood import NEIGHBOURS, search_rows, spread_rows
 from bieqno.regression.process import MIN_NOISE
 from bieqno.regression.scaling import Scaling
 from bieqno.regression.splits import Data
 
 CHUNK = 512
-"""Test points per compiled call: each has a matrix of its neighbours for every expert, a tenth of a megabyte together."""
+"""Test points per compiled call: each station has a matrix for every expert, a tenth of a megabyte together."""
 
 
 class ZeroShot(AbstractPredictive):
@@ -66,26 +68,20 @@ class ZeroShot(AbstractPredictive):
         alike = bool(np.ptp(self.scaling.input_scale) == 0)
         return condition_prior(self.process, X, y, noise=noise, same_units=alike)
 
-    def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, int]]:
-        """The distribution at one chunk of points after another, each with the number of points that are not padding."""
-        observed = np.asarray(self.data.inputs)[np.asarray(self.data.mask)]  # padding comes last
-        sites = _spread(self.data)
-        around_sites = search_rows(np.asarray(self.data.inputs[sites]), observed)
-        seen = _look_around(self.data, sites, jnp.asarray(around_sites), self.noise)
+    def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
+        """The distribution at one chunk of points after another, each with the rows that it is of."""
+        tree = KDTree(np.asarray(self.data.inputs)[np.asarray(self.data.mask)])  # padding comes last
+        sites = np.asarray(_spread(self.data))
+        seen = _look_around(self.data, sites, search_rows(tree, tree.data[sites]), self.noise)
         points = np.asarray(self.scaling.inputs(X))[:, self.columns]
-        rows = search_rows(points, observed)
-        size = min(CHUNK, round_up(len(points)))
-
-        def part(start: int) -> tuple[LowRankGaussian, int]:
-            count = min(size, len(points) - start)
-            padding = ((0, size - count), (0, 0))
-            own, near = (jnp.asarray(np.pad(array[start : start + size], padding)) for array in (points, rows))
-            return jax.block_until_ready(_predict(self.process, own, near, self.data, seen, self.noise)), count
-
-        for start in range(0, len(points), size):
+        stations, members = group(tree.query(points)[1])
+        size = min(max(1, CHUNK // members.shape[1]), round_up(len(stations)))
+        for start in range(0, len(stations), size):
+            own, rows = (_padded(array[start : start + size], size) for array in (stations, members))
+            asked = Stations(own, search_rows(tree, tree.data[own]), points[rows])
             with threadpool_limits(1, "blas"):  # threads slow down small matrices
-                found = part(start)
-            yield found
+                found = jax.block_until_ready(_predict(self.process, asked, self.data, seen, self.noise))
+            yield found, rows.ravel()
 
 
 def condition_prior(
@@ -135,16 +131,19 @@ def _look_around(
     return look_around(data, sites, rows, jnp.asarray(data.inputs.shape[1]), noise)
 
 
+def _padded(rows: Int[np.ndarray, "n *q"], size: int) -> Int[np.ndarray, "size *q"]:
+    return np.pad(rows, [(0, size - len(rows)), *[(0, 0)] * (rows.ndim - 1)], constant_values=-1)
+
+
 @eqx.filter_jit
 def _predict(
     process: LocalProcess,
-    points: Float[Array, "n d"],
-    rows: Int[Array, "n k"],
+    stations: Stations,
     data: Data,
     seen: Circumstances,
     noise: Float[Array, ""] | None,
 ) -> LowRankGaussian:
-    gaussian = process.predict(points, rows, data, seen)
+    gaussian = process.predict(stations, data, seen)
     if noise is None:
         return gaussian
     # No new value is surer than the noise.
