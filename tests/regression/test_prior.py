@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy.linalg import cho_solve, cholesky
+from scipy.spatial import KDTree
 
 from bieqno.experiments import step_1d, trig_2d
 from bieqno.regression import GGPRegressor, metrics
-from bieqno.regression.prior import LocalProcess, experts, pretraining
+from bieqno.regression.prior import LocalProcess, condition_prior, experts, pretraining
 from bieqno.regression.prior.functions import RandomTasks
 from bieqno.regression.prior.layouts import MAX_DIMENSION
-from bieqno.regression.prior.neighbourhood import Neighbourhood, nearest_rows, search_rows
+from bieqno.regression.prior.neighbourhood import Neighbourhood, nearest_row, nearest_rows, search_rows, spread_rows
 from bieqno.regression.prior.pretraining import pretrain
 from bieqno.regression.splits import Data
 from bieqno.tensorfile import PersistenceError
@@ -65,8 +66,12 @@ def test_experts_are_ordinary_kriging():
     order = np.argsort(-np.linalg.norm(offsets, axis=1))
     offsets, values = offsets[order], values[order]
     mask = np.arange(12) >= 2  # two that are not there
+    centre = np.array([0.3, -0.2])
     with jax.enable_x64(True):
-        said = jax.tree.map(np.asarray, jax.jit(experts.ask)(Neighbourhood(*map(jnp.asarray, (offsets, values, mask)))))
+        asked = jnp.asarray([np.zeros(2), centre])
+        said = jax.tree.map(
+            np.asarray, jax.jit(experts.ask)(Neighbourhood(*map(jnp.asarray, (offsets, values, mask))), asked)
+        )
     x, y = offsets[mask], values[mask]
     distance = np.linalg.norm(x[:, None] - x[None], axis=2)
     shapes = {
@@ -77,13 +82,13 @@ def test_experts_are_ordinary_kriging():
     for i, expert in enumerate(experts.EXPERTS):
         K = shapes[expert.smoothness](distance / expert.length) + expert.noise_ratio * np.eye(len(y))
         factor = (cholesky(K, lower=True), True)
-        c, one = shapes[expert.smoothness](np.linalg.norm(x, axis=1) / expert.length), np.ones(len(y))
+        c, one = shapes[expert.smoothness](np.linalg.norm(x - centre, axis=1) / expert.length), np.ones(len(y))
         lack = (1 - one @ cho_solve(factor, c)) / (one @ cho_solve(factor, one))
         weights = cho_solve(factor, c + lack * one)
         assert weights.sum() == pytest.approx(1)
-        assert said.mean[i] == pytest.approx(weights @ y, abs=1e-8)
+        assert said.mean[1, i] == pytest.approx(weights @ y, abs=1e-8)
         variance = 1 + expert.noise_ratio - 2 * weights @ c + weights @ K @ weights
-        assert said.variance[i] == pytest.approx(variance, rel=1e-6)
+        assert said.variance[1, i] == pytest.approx(variance, rel=1e-6)
         residual = y - (one @ cho_solve(factor, y)) / (one @ cho_solve(factor, one))
         assert said.squares[0, i] == pytest.approx(residual @ cho_solve(factor, residual), rel=1e-6)
         assert said.log_det[0, i] == pytest.approx(np.log(np.diag(factor[0])).sum(), abs=1e-8)
@@ -129,12 +134,22 @@ def test_a_subset_of_the_points_gets_the_subset_of_the_predictions():
     assert model.sample_y(points, 3).shape == (POINTS, 3)
 
 
+def test_points_that_share_a_station_are_predicted_as_each_by_itself(process):
+    """Whatever else is asked for: one point at a time, and so many that groups of twelve are full."""
+    points, inputs, targets = surface()
+    model = condition_prior(process, inputs, targets)
+    many = np.concatenate([points, np.random.default_rng(3).uniform(size=(600, 2))])
+    together, alone = model.moments(many), model.moments(points)
+    for a, b in zip(together, alone, strict=True):
+        assert a[:POINTS] == pytest.approx(b, rel=1e-3, abs=1e-4)  # rounding in 32 bits
+
+
 def test_both_searches_find_the_same_neighbours():
     points, inputs, _ = surface()
     mask = jnp.arange(OBSERVATIONS) < 30
     data = Data(jnp.asarray(inputs, jnp.float32), jnp.zeros(OBSERVATIONS), jnp.zeros(OBSERVATIONS), mask)
     compared = jax.vmap(lambda point: nearest_rows(point, data))(jnp.asarray(points, jnp.float32))
-    assert np.array_equal(compared, search_rows(points, inputs[:30]))
+    assert np.array_equal(compared, search_rows(KDTree(inputs[:30]), points))
 
 
 def test_calm_regions_tell_short_waves_from_noise():
@@ -167,14 +182,20 @@ def test_estimator_keeps_its_contract_with_a_prior(tmp_path):
 
 
 def test_tasks_are_what_they_say():
-    tasks = jax.jit(RandomTasks(64, observations=64, targets=8))(jax.random.key(0))
+    tasks = jax.jit(RandomTasks(64, observations=64, candidates=64))(jax.random.key(0))
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tasks))
     counts = tasks.data.mask.sum(axis=1)
     assert int(counts.min()) >= 8
     assert len(set(tasks.dimension.tolist())) == MAX_DIMENSION
     beyond = jnp.arange(MAX_DIMENSION) >= tasks.dimension[:, None]
-    for places in (tasks.data.inputs, tasks.points):
+    for places in (tasks.data.inputs, tasks.points.reshape(64, -1, MAX_DIMENSION)):
         assert not bool(jnp.any(places * beyond[:, None] != 0))
+    # A point that is asked for is next to its site.
+    task = jax.tree.map(lambda x: x[0], tasks)
+    stations = jax.vmap(lambda x: nearest_row(x, task.data))(task.points.reshape(-1, MAX_DIMENSION))
+    sites = jnp.repeat(spread_rows(task.data), task.mask.shape[1])
+    assert np.array_equal(stations == sites, task.mask.ravel())
+    assert bool(task.mask.any())
     # Functions are standardised, and the noise adds at most 0.6 squared.
     spread = jnp.std(tasks.data.targets, axis=1, where=tasks.data.mask)
     assert 0.7 < float(jnp.median(spread)) < 1.3

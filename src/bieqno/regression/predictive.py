@@ -1,7 +1,7 @@
 """Predictions in the units of the data, from whatever predicts in scaled units, chunk by chunk."""
 
 import abc
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -52,10 +52,10 @@ class AbstractPredictive(eqx.Module):
 
     def _scaled_posterior(self, X: np.ndarray) -> LowRankGaussian:
         parts = [((part.mean, part.factor, part.log_diag), rows) for part, rows in self.in_chunks(X)]
-        return LowRankGaussian(*_in_order(parts))
+        return LowRankGaussian(*map(jnp.asarray, _in_order(parts)))
 
 
-def _in_order(parts: list[tuple[tuple[Array, ...], Int[np.ndarray, "n"]]]) -> list[np.ndarray]:
+def _in_order(parts: Sequence[tuple[tuple[Array, ...], Int[np.ndarray, "n"]]]) -> list[np.ndarray]:
     """The values of all rows, by NumPy: JAX would compile anew for every number of points."""
     rows = np.concatenate([own for _, own in parts])
     order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]

@@ -72,13 +72,14 @@ class ZeroShot(AbstractPredictive):
         """The distribution at one chunk of points after another, each with the rows that it is of."""
         tree = KDTree(np.asarray(self.data.inputs)[np.asarray(self.data.mask)])  # padding comes last
         sites = np.asarray(_spread(self.data))
-        seen = _look_around(self.data, sites, search_rows(tree, tree.data[sites]), self.noise)
+        around = jnp.asarray(search_rows(tree, tree.data[sites]))
+        seen = _look_around(self.data, jnp.asarray(sites), around, self.noise)
         points = np.asarray(self.scaling.inputs(X))[:, self.columns]
         stations, members = group(tree.query(points)[1])
         size = min(max(1, CHUNK // members.shape[1]), round_up(len(stations)))
         for start in range(0, len(stations), size):
             own, rows = (_padded(array[start : start + size], size) for array in (stations, members))
-            asked = Stations(own, search_rows(tree, tree.data[own]), points[rows])
+            asked = Stations(*map(jnp.asarray, (own, search_rows(tree, tree.data[own]), points[rows])))
             with threadpool_limits(1, "blas"):  # threads slow down small matrices
                 found = jax.block_until_ready(_predict(self.process, asked, self.data, seen, self.noise))
             yield found, rows.ravel()
