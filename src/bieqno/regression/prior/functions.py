@@ -79,8 +79,12 @@ class RandomTasks(eqx.Module):
         rows = len(layout.mask)
         data = Data(layout.inputs, y[:rows], jnp.zeros(rows), layout.mask)
         stations = jax.vmap(lambda x: nearest_row(x, data))(points)
-        beside, chosen = jax.lax.top_k((spread_rows(data)[:, None] == stations).astype(jnp.int32), self.most)
-        return Task(data, points[chosen], y[rows:][chosen], beside > 0, layout.dimension)
+        sites = spread_rows(data)
+        beside, chosen = jax.lax.top_k((sites[:, None] == stations).astype(jnp.int32), self.most)
+        there = beside > 0
+        # A point that is not there is at its site, for one far away would be told wild numbers.
+        points = jnp.where(there[..., None], points[chosen], data.inputs[sites][:, None])
+        return Task(data, points, y[rows:][chosen], there, layout.dimension)
 
 
 def draw_function(

@@ -140,22 +140,22 @@ class LocalProcess(eqx.Module):
         centres = sites if stations is None else jnp.concatenate([sites, stations])
         rows = jax.vmap(lambda x: nearest_rows(x, data))(data.inputs[centres])
         units = Units.of(data, sites, rows[:SITES], dimension)
-        asked = points
+        wanted = points
         if stations is not None:
             nothing = jnp.broadcast_to(data.inputs[sites][:, None], (SITES, *points.shape[1:]))
-            asked = jnp.concatenate([nothing, points])
+            wanted = jnp.concatenate([nothing, points])
         # All at once: two decompositions in flight at the same time have been seen to wait for each other for ever.
-        seen, opinions = _asked(Stations(centres, rows, asked), data, units)
+        seen, opinions = asked(Stations(centres, rows, wanted), data, units)
         background = learn(jax.tree.map(itemgetter(slice(SITES)), opinions), sites >= 0, jnp.sum(data.mask))
         own = slice(None) if stations is None else slice(SITES, None)
         seen, opinions = jax.tree.map(itemgetter(own), (seen, opinions))
-        return self._conclude(points, seen, opinions, Circumstances(units, background, dimension))
+        return self.conclude(points, seen, opinions, Circumstances(units, background, dimension))
 
     def predict(self, stations: "Stations", data: Data, circumstances: Circumstances) -> LowRankGaussian:
         """The posterior at all points of all stations, in one row."""
-        return self._conclude(stations.points, *_asked(stations, data, circumstances.units), circumstances)
+        return self.conclude(stations.points, *asked(stations, data, circumstances.units), circumstances)
 
-    def _conclude(
+    def conclude(
         self, points: Float[Array, "s q d"], seen: Neighbourhood, opinions: Opinions, circumstances: Circumstances
     ) -> LowRankGaussian:
         """The posterior at points of which neighbourhoods and opinions are known, stacked along a first axis."""
@@ -165,7 +165,8 @@ class LocalProcess(eqx.Module):
             mean, variance, out = self._corrected(own, weighed, circumstances)
             # How much of the variance is shared with other points, and over which wavelengths.
             shared = 0.99 * jax.nn.sigmoid(out[0] - 1) * variance
-            amplitude = jnp.sqrt(shared * jax.nn.softmax(out[1:]))
+            # As an exponential: the root of a share that has become zero would have no gradient.
+            amplitude = jnp.sqrt(shared) * jnp.exp(jax.nn.log_softmax(out[1:]) / 2)
             phase = waves @ (point / circumstances.units.spacing)
             factor = jnp.concatenate([amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)])
             return mean, factor, jnp.log(variance - shared)
@@ -212,13 +213,13 @@ def look_around(
         noise: the standard deviation of the noise, if it is known.
     """
     units = Units.of(data, sites, rows, dimension)
-    _, opinions = _asked(Stations(sites, rows, data.inputs[sites][:, None]), data, units)
+    _, opinions = asked(Stations(sites, rows, data.inputs[sites][:, None]), data, units)
     known = None if noise is None else _peaked(2 * jnp.log(noise / units.scale))
     background = learn(opinions, sites >= 0, jnp.sum(data.mask), known)
     return Circumstances(units, background, jnp.asarray(dimension))
 
 
-def _asked(stations: Stations, data: Data, units: Units) -> tuple[Neighbourhood, Opinions]:
+def asked(stations: Stations, data: Data, units: Units) -> tuple[Neighbourhood, Opinions]:
     """The neighbourhood of each point, and what the experts of each station say."""
 
     def of_station(row: Array, rows: Array, points: Array) -> tuple[Neighbourhood, Opinions]:

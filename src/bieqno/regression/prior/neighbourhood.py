@@ -138,14 +138,14 @@ def nearest_rows(point: Float[Array, "d"], data: Data) -> Int[Array, "k"]:
     return jnp.pad(jnp.where(jnp.isfinite(negative), rows, -1), (0, NEIGHBOURS - count), constant_values=-1)
 
 
-def search_rows(tree: KDTree, points: Float[np.ndarray, "n d"]) -> Int[np.ndarray, "n k"]:
+def search_rows(tree: KDTree, points: Float[np.ndarray, "n d"], most: int = NEIGHBOURS) -> Int[np.ndarray, "n k"]:
     """The same for many points and observations, by a tree: the cost hardly grows with their number.
 
     Example:
         >>> search_rows(KDTree([[0.0], [1.0], [3.0]]), np.array([[0.9]]))[0, :4]
         array([ 1,  0,  2, -1], dtype=int32)
     """
-    rows = np.full((len(points), NEIGHBOURS), -1, np.int32)
-    count = min(NEIGHBOURS, tree.n)
+    rows = np.full((len(points), most), -1, np.int32)
+    count = min(most, tree.n)
     rows[:, :count] = tree.query(points, k=np.arange(1, count + 1))[1]
     return rows
