@@ -20,7 +20,7 @@ DESCRIPTION = Description(
     question="A filter is trained once, with some of forty places observed, drawn anew in every window. How does it do, "
     "as it is, on networks of other kinds, all on places of the grid, against an LETKF that is tuned for each of them?",
     claim="None; the paper's filter knows one network only.",
-    minutes={"smoke": 1.5, "quick": 20.0, "paper": 110.0},
+    minutes={"smoke": 1.5, "quick": 6.0, "paper": 60.0},
     methods=("EnNF", "LETKF tuned"),
 )
 _PAPER = Settings(
