@@ -138,7 +138,7 @@ def test_points_that_share_a_station_are_predicted_as_each_by_itself(process):
     """Whatever else is asked for: one point at a time, and so many that groups of twelve are full."""
     points, inputs, targets = surface()
     model = condition_prior(process, inputs, targets)
-    many = np.concatenate([points, np.random.default_rng(3).uniform(size=(600, 2))])
+    many = np.concatenate([points, np.random.default_rng(3).uniform(size=(1100, 2))])
     together, alone = model.moments(many), model.moments(points)
     for a, b in zip(together, alone, strict=True):
         assert a[:POINTS] == pytest.approx(b, rel=1e-3, abs=1e-4)  # rounding in 32 bits
@@ -168,7 +168,8 @@ def test_estimator_keeps_its_contract_with_a_prior(tmp_path):
     assert mean[:, 1] == pytest.approx(-mean[:, 0], abs=0.02)
     model.save(tmp_path / "model.bieqno")
     assert np.array_equal(GGPRegressor.load(tmp_path / "model.bieqno").predict(points), mean)
-    assert model.calibration_.tolist() == [1, 1]
+    assert ((model.calibration_ >= 1) & (model.calibration_ < 2)).all()  # it is not far from honest by itself
+    assert GGPRegressor.load(tmp_path / "model.bieqno").summary() == model.summary()
     single = GGPRegressor(prior="experts").fit(inputs, targets).condition(inputs[:1], targets[:1])
     assert single.predict(points) == pytest.approx(np.full(POINTS, targets[0]), abs=1e-3)
     correlations = GGPRegressor(prior="experts").fit(inputs, targets).predict(points, return_cov=True)[1]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from bieqno.regression.process import MIN_NOISE, GeneralizedGaussianProcess, combine
-from bieqno.regression.splits import Data, HeldOutLoss, RandomSplits, calibration, held_out, split_loss
+from bieqno.regression.splits import Data, HeldOutLoss, RandomSplits, calibration, held_out, left_out_errors, split_loss
 
 KEY = jax.random.key(0)
 PROCESSES = {
@@ -136,7 +136,9 @@ def test_held_out_loss_is_the_best_scaled_likelihood():
         ]
         both += list(combine(jax.tree.map(lambda *x: jnp.stack(x), *each)).variance)
     factor = (np.sum(square / np.array(both)) + 5) / (11 + 5)
-    np.testing.assert_allclose(eqx.filter_jit(calibration)(members, split), factor, rtol=1e-4)
+    error, variance = eqx.filter_jit(left_out_errors)(members, split)
+    np.testing.assert_allclose(error[split.point_mask], errors, atol=1e-5)
+    np.testing.assert_allclose(calibration(error, variance, jnp.zeros_like(error), split.point_mask), factor, rtol=1e-4)
 
 
 def test_masked_points_cost_nothing():

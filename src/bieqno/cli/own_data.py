@@ -45,9 +45,7 @@ def fit(
         model.fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
     model.save(out)
     typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows, {model.n_iter_} steps")
-    for name, loss in zip(y, model.held_out_loss_, strict=True):
-        if math.isfinite(loss):
-            typer.echo(f"{name}: held-out loss {loss:.3f} (negative log-density in units of its standard deviation)")
+    typer.echo(f"rows that were held out:\n{model.summary()}")
     typer.echo(f"written to {out}")
 
 

@@ -14,9 +14,18 @@ import optax
 from jaxtyping import Array, Float
 
 from bieqno.regression.fitted import FittedProcess, make_data, stack, unstack
+from bieqno.regression.held_out import HeldOut
 from bieqno.regression.process import MIN_NOISE, GeneralizedGaussianProcess
 from bieqno.regression.scaling import Scaling
-from bieqno.regression.splits import HeldOutLoss, RandomSplits, calibration, held_out, split_loss
+from bieqno.regression.splits import (
+    HeldOutLoss,
+    RandomSplits,
+    Split,
+    calibration,
+    held_out,
+    left_out_errors,
+    split_loss,
+)
 from bieqno.training import FitResult, Progress, fit
 
 LEAST_ROWS = 3
@@ -89,7 +98,7 @@ def fit_process(
     fold_seed: int,
     start: FittedProcess | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-) -> tuple[FittedProcess, FitResult[GeneralizedGaussianProcess]]:
+) -> tuple[FittedProcess, FitResult[GeneralizedGaussianProcess], HeldOut]:
     """Train members, each with its own fold held out, stop and calibrate by the held-out points.
 
     Args:
@@ -102,6 +111,9 @@ def fit_process(
         fold_seed: of the folds; the same in a warm start, so that nothing held out has been trained on.
         start: a fit to go on from.
         on_progress: as in `bieqno.fit`.
+
+    Returns:
+        The process, the story of its training, and how the rows were predicted that were held out, in scaled units.
     """
     scaling = Scaling.of(X, y)
     data = make_data(scaling, X, y, noise_variance)
@@ -134,9 +146,21 @@ def fit_process(
         key=fit_key,
         on_progress=on_progress,
     )
-    factor = jnp.ones(()) if validation is None else eqx.filter_jit(calibration)(result.module, validation)
+    factor, left_out = jnp.ones(()), HeldOut(np.zeros(0), np.zeros(0))
+    if validation is not None:
+        factor, error, std = _calibrated(result.module, validation)
+        there = np.asarray(validation.point_mask)
+        left_out = HeldOut(*(np.asarray(values, np.float64)[there] for values in (error, std)))
     fitted = FittedProcess(members=unstack(result.module), data=data, scaling=scaling, variance_factor=factor)
-    return fitted, result
+    return fitted, result, left_out
+
+
+@eqx.filter_jit
+def _calibrated(members: GeneralizedGaussianProcess, split: Split) -> tuple[Array, Array, Array]:
+    """Factor of the variance; error and calibrated deviation of each held-out point."""
+    error, variance = left_out_errors(members, split)
+    factor = calibration(error, variance, split.noise_variance, split.point_mask)
+    return factor, error, jnp.sqrt(factor * variance + split.noise_variance)
 
 
 @eqx.filter_jit

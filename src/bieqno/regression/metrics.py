@@ -50,6 +50,15 @@ def reliability(mean: Values, std: Values, values: Values, levels: Float[np.ndar
     return np.array([coverage(mean, std, values, float(level)) for level in levels])
 
 
+def pit(mean: Values, std: Values, values: Values, bins: int) -> Float[np.ndarray, "bins"]:
+    """Shares of the values' probability integral transforms in equal bins: all alike for an honest prediction.
+
+    More at both ends says that it is too sure of itself, more in the middle that it is too careful.
+    """
+    places = np.minimum((norm.cdf((values - mean) / std) * bins).astype(int), bins - 1)
+    return np.bincount(places, minlength=bins) / max(len(values), 1)
+
+
 def near(x: Values, places: Sequence[float], distance: float = 0.05) -> Bool[np.ndarray, "n"]:
     """Which points of a line lie within `distance` of one of the places."""
     # A hair more, so that a point at the very distance counts whichever way it is rounded.

@@ -133,18 +133,20 @@ class HeldOutLoss(eqx.Module):
 
     def __call__(self, members: GeneralizedGaussianProcess) -> Float[Array, ""]:
         """Mean over all held-out points of all members."""
-        square, variance = _held_out_errors(members, self.split)
+        error, variance = _held_out_errors(members, self.split)
         mask, further = self.split.point_mask, self.split.noise_variance
-        variance = _scale(square, variance, further, mask) * variance + further
-        terms = 0.5 * (jnp.log(2 * jnp.pi * variance) + square / variance)
+        variance = calibration(error, variance, further, mask) * variance + further
+        terms = 0.5 * (jnp.log(2 * jnp.pi * variance) + error**2 / variance)
         return jnp.sum(jnp.where(mask, terms, 0)) / jnp.sum(mask)
 
 
-def calibration(members: GeneralizedGaussianProcess, split: Split) -> Float[Array, ""]:
-    """Factor of the ensemble's variance under which the held-out errors are as large as they should be.
+def left_out_errors(
+    members: GeneralizedGaussianProcess, split: Split
+) -> tuple[Float[Array, "k m"], Float[Array, "k m"]]:
+    """Error of each held-out point, and the variance that the ensemble will predict for it.
 
-    The variance is that of all members together, which is what will be predicted; the error is that of the one member
-    that never saw the point. A factor for single members would be too large: their spread would count twice.
+    The variance is that of all members together, the error that of the one member that never saw the point. With the
+    variance of single members their spread would count twice.
     """
 
     def of_fold(fold: tuple[Int[Array, ""], Split]) -> tuple[Array, Array]:
@@ -155,32 +157,32 @@ def calibration(members: GeneralizedGaussianProcess, split: Split) -> Float[Arra
             return gaussian.mean, gaussian.variance
 
         mean, variance = eqx.filter_vmap(moments)(members)
-        return (part.values - mean[own]) ** 2, jnp.mean(variance, axis=0) + jnp.var(mean, axis=0)
+        return part.values - mean[own], jnp.mean(variance, axis=0) + jnp.var(mean, axis=0)
 
     # One fold after the other: of many rows, all at once would take much memory.
-    square, variance = jax.lax.map(of_fold, (jnp.arange(split.values.shape[0]), split))
-    return _scale(square, variance, split.noise_variance, split.point_mask)
+    return jax.lax.map(of_fold, (jnp.arange(split.values.shape[0]), split))
 
 
-def _scale(
-    square: Float[Array, "k m"], variance: Float[Array, "k m"], further: Float[Array, "k m"], mask: Bool[Array, "k m"]
+def calibration(
+    error: Float[Array, "*m"], variance: Float[Array, "*m"], further: Float[Array, "*m"], mask: Bool[Array, "*m"]
 ) -> Float[Array, ""]:
-    """The mean square of errors over deviations, drawn towards one by five of the right size: a handful decides nothing.
+    """Factor of the variance under which held-out errors are as large as they should be.
 
-    The further noise of a row is known and not scaled.
+    The mean square of errors over deviations, drawn towards one by five of the right size: a handful decides nothing. The
+    further noise of a row is known and not scaled.
     """
-    relative = jnp.maximum(square - further, 0) / variance
+    relative = jnp.maximum(error**2 - further, 0) / variance
     return (jnp.sum(jnp.where(mask, relative, 0)) + 5) / (jnp.sum(mask) + 5)
 
 
 def _held_out_errors(
     members: GeneralizedGaussianProcess, split: Split
 ) -> tuple[Float[Array, "k m"], Float[Array, "k m"]]:
-    """Square of the error of each held-out point, and its predicted variance."""
+    """Error of each held-out point, and its predicted variance."""
 
     def of_member(process: GeneralizedGaussianProcess, split: Split) -> tuple[Array, Array]:
         gaussian = split.predicted(process)
-        return (split.values - gaussian.mean) ** 2, gaussian.variance
+        return split.values - gaussian.mean, gaussian.variance
 
     return eqx.filter_vmap(of_member)(members, split)
 

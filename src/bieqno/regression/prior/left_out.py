@@ -19,13 +19,14 @@ def leave_out(tree: KDTree, rows: Int[np.ndarray, "n"]) -> Stations:
 
     Args:
         tree: of all observations, at least two.
-        rows: the observations to leave out.
+        rows: the observations to leave out; -1 is the last one.
 
     Example:
         >>> stations = leave_out(KDTree([[0.0], [1.0], [3.0], [3.5]]), np.array([1, 3]))
         >>> stations.centres.tolist(), stations.rows[:, :4].tolist()
         ([0, 2], [[0, 2, 3, -1], [2, 1, 0, -1]])
     """
+    rows = rows % tree.n
     points = tree.data[rows]
     near = _without(tree.query(points, k=2)[1], rows)[:, 0]
     # One more than is needed, for one of them may be left out.
@@ -41,5 +42,6 @@ def _without(found: Int[np.ndarray, "n k"], rows: Int[np.ndarray, "n"]) -> Int[n
 
 
 def choose(count: int) -> Int[np.ndarray, "n"]:
-    """Which observations to leave out in turn."""
-    return np.arange(count) if count <= MOST else np.random.default_rng(0).permutation(count)[:MOST]
+    """Which of so many observations to leave out in turn; none if there is only one."""
+    chosen = np.arange(count) if count <= MOST else np.random.default_rng(0).permutation(count)[:MOST]
+    return chosen if count > 1 else chosen[:0]

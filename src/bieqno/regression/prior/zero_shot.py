@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 
 import equinox as eqx
 import jax
@@ -12,17 +13,19 @@ from scipy.spatial import KDTree
 from threadpoolctl import threadpool_limits
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.regression.fitted import make_data, round_up
+from bieqno.regression.fitted import make_data
+from bieqno.regression.held_out import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.prior.grouping import group
+from bieqno.regression.prior.left_out import choose, leave_out
 from bieqno.regression.prior.local_process import Circumstances, LocalProcess, Stations, look_around
 from bieqno.regression.prior.neighbourhood import NEIGHBOURS, search_rows, spread_rows
 from bieqno.regression.process import MIN_NOISE
 from bieqno.regression.scaling import Scaling
-from bieqno.regression.splits import Data
+from bieqno.regression.splits import Data, calibration
 
-CHUNK = 512
-"""Test points per compiled call: each station has a matrix for every expert, a tenth of a megabyte together."""
+CHUNK = 128
+"""Stations per compiled call: each has a matrix for every expert, a tenth of a megabyte together."""
 
 
 class ZeroShot(AbstractPredictive):
@@ -34,6 +37,7 @@ class ZeroShot(AbstractPredictive):
         scaling: of inputs and targets.
         columns: the inputs that vary; what is constant is no dimension of the space.
         noise: standard deviation of the noise in scaled units, if it is known.
+        variance_factor: of the predicted variance, found on observations that were left out in turn.
     """
 
     process: LocalProcess
@@ -41,6 +45,7 @@ class ZeroShot(AbstractPredictive):
     scaling: Scaling
     columns: np.ndarray
     noise: Float[Array, ""] | None
+    variance_factor: Float[Array, ""]
 
     def __check_init__(self) -> None:
         if not isinstance(self.process, LocalProcess) or not isinstance(self.data, Data):
@@ -51,16 +56,13 @@ class ZeroShot(AbstractPredictive):
             raise ValueError("there are columns that have no scaling")
         if self.noise is not None and self.noise.shape != ():
             raise ValueError(f"a known noise is one number, got shape {self.noise.shape}")
+        if self.variance_factor.shape != ():
+            raise ValueError(f"a factor of the variance is one number, got shape {self.variance_factor.shape}")
 
     @property
     def uncertain(self) -> bool:
         """Whether observations come with the variance of further noise of their own: they do not."""
         return False
-
-    @property
-    def variance_factor(self) -> float:
-        """Factor of the variance found on held-out points: nothing was held out."""
-        return 1.0
 
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "ZeroShot":
         """The same process given other observations, which bring units of their own."""
@@ -70,19 +72,56 @@ class ZeroShot(AbstractPredictive):
 
     def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
         """The distribution at one chunk of points after another, each with the rows that it is of."""
-        tree = KDTree(np.asarray(self.data.inputs)[np.asarray(self.data.mask)])  # padding comes last
-        sites = np.asarray(_spread(self.data))
-        around = jnp.asarray(search_rows(tree, tree.data[sites]))
-        seen = _look_around(self.data, jnp.asarray(sites), around, self.noise)
+        tree = self.tree()
         points = np.asarray(self.scaling.inputs(X))[:, self.columns]
         stations, members = group(tree.query(points)[1])
-        size = min(max(1, CHUNK // members.shape[1]), round_up(len(stations)))
-        for start in range(0, len(stations), size):
-            own, rows = (_padded(array[start : start + size], size) for array in (stations, members))
+        seen = self.circumstances(tree)
+        # Always as many at a time: compiling for another number would take longer than to compute some for nothing.
+        for start in range(0, len(stations), CHUNK):
+            own, rows = (_padded(array[start : start + CHUNK]) for array in (stations, members))
             asked = Stations(*map(jnp.asarray, (own, search_rows(tree, tree.data[own]), points[rows])))
-            with threadpool_limits(1, "blas"):  # threads slow down small matrices
-                found = jax.block_until_ready(_predict(self.process, asked, self.data, seen, self.noise))
-            yield found, rows.ravel()
+            yield self._predicted(asked, seen), rows.ravel()
+
+    def left_out(self) -> HeldOut:
+        """How observations are predicted from the others, in scaled units; of many, some hundreds are."""
+        tree = self.tree()
+        chosen = choose(tree.n)
+        seen = self.circumstances(tree)
+        errors, stds = [np.zeros(0)], [np.zeros(0)]
+        for start in range(0, len(chosen), CHUNK):
+            rows = chosen[start : start + CHUNK]
+            gaussian = self._predicted(leave_out(tree, _padded(rows)), seen)
+            mean, std = (np.asarray(x, np.float64)[: len(rows)] for x in (gaussian.mean, gaussian.std))
+            errors.append(np.asarray(self.data.targets, np.float64)[rows] - mean)
+            stds.append(std)
+        return HeldOut(np.concatenate(errors), np.concatenate(stds))
+
+    def calibrated(self) -> "ZeroShot":
+        """With the factor of the variance under which left-out errors are no larger than they should be.
+
+        Never below one: a row that is left out leaves a gap that predictions do not have, in which to have been too careful
+        says little.
+        """
+        plain = eqx.tree_at(lambda z: z.variance_factor, self, jnp.ones(()))
+        error, std = (jnp.asarray(values) for values in plain.left_out())
+        factor = calibration(error, std**2, jnp.zeros_like(error), jnp.ones(error.shape, bool))
+        return eqx.tree_at(lambda z: z.variance_factor, self, jnp.maximum(factor, 1))
+
+    def tree(self) -> KDTree:
+        """The observations' places, to be searched."""
+        return KDTree(np.asarray(self.data.inputs)[np.asarray(self.data.mask)])  # padding comes last
+
+    def circumstances(self, tree: KDTree) -> Circumstances:
+        """What is common to all predictions."""
+        sites = np.asarray(_spread(self.data))
+        around = search_rows(tree, tree.data[sites])
+        return _look_around(self.data, jnp.asarray(sites), jnp.asarray(around), self.noise)
+
+    def _predicted(self, stations: Stations, seen: Circumstances) -> LowRankGaussian:
+        with one_thread():
+            return jax.block_until_ready(
+                _predict(self.process, stations, self.data, seen, self.noise, self.variance_factor)
+            )
 
 
 def condition_prior(
@@ -119,7 +158,14 @@ def condition_prior(
     varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
     columns = varying if len(varying) else np.arange(1)
     data = eqx.tree_at(lambda d: d.inputs, data, data.inputs[:, columns])
-    return ZeroShot(process=process, data=data, scaling=scaling, columns=columns, noise=scaled)
+    return ZeroShot(
+        process=process, data=data, scaling=scaling, columns=columns, noise=scaled, variance_factor=jnp.ones(())
+    ).calibrated()
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """For decompositions of small matrices, which threads slow down."""
+    return threadpool_limits(1, "blas")
 
 
 _spread = eqx.filter_jit(spread_rows)
@@ -132,8 +178,8 @@ def _look_around(
     return look_around(data, sites, rows, jnp.asarray(data.inputs.shape[1]), noise)
 
 
-def _padded(rows: Int[np.ndarray, "n *q"], size: int) -> Int[np.ndarray, "size *q"]:
-    return np.pad(rows, [(0, size - len(rows)), *[(0, 0)] * (rows.ndim - 1)], constant_values=-1)
+def _padded(rows: Int[np.ndarray, "n *q"]) -> Int[np.ndarray, "chunk *q"]:
+    return np.pad(rows, [(0, CHUNK - len(rows)), *[(0, 0)] * (rows.ndim - 1)], constant_values=-1)
 
 
 @eqx.filter_jit
@@ -143,8 +189,10 @@ def _predict(
     data: Data,
     seen: Circumstances,
     noise: Float[Array, ""] | None,
+    factor: Float[Array, ""],
 ) -> LowRankGaussian:
     gaussian = process.predict(stations, data, seen)
+    gaussian = LowRankGaussian(gaussian.mean, jnp.sqrt(factor) * gaussian.factor, gaussian.log_diag + jnp.log(factor))
     if noise is None:
         return gaussian
     # No new value is surer than the noise.

@@ -1,0 +1,62 @@
+"""How well rows that were held out were predicted: what a fit says about itself."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from bieqno.regression import metrics
+
+PIT_BINS = 10
+_COVERAGES = tuple(f"coverage_{level * 100:g}" for level in metrics.COVERAGE_LEVELS)
+
+
+class HeldOut(NamedTuple):
+    """Predictions of rows that they did not know, in any units."""
+
+    error: Float[np.ndarray, "n"]
+    """Value minus mean."""
+    std: Float[np.ndarray, "n"]
+
+    def scores(self, unit: float = 1.0) -> dict[str, np.ndarray]:
+        """What a unit of these makes in the units of the data, and the scores there.
+
+        Example:
+            >>> errors = np.random.default_rng(0).normal(size=1000)
+            >>> found = HeldOut(errors, np.ones(1000)).scores()
+            >>> float(found["rows"]), float(found["coverage_95"]), found["pit"].shape
+            (1000.0, 0.955, (10,))
+        """
+        mean, std, error = np.zeros(len(self.error)), self.std * unit, self.error * unit
+        names = ["rmse", "nlpd", *_COVERAGES]
+        if not len(error):
+            return {"rows": np.zeros(()), **{name: np.asarray(np.nan) for name in names}, "pit": np.zeros(PIT_BINS)}
+        scores = metrics.scores(mean, std, truth=error, values=error, noise=None)
+        found = {"rows": np.asarray(float(len(error)))} | {name: np.asarray(scores[name]) for name in names}
+        return found | {"pit": metrics.pit(mean, std, error, PIT_BINS)}
+
+
+def stacked(scores: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """The scores of several outputs by their names, one row an output."""
+    return {name: np.stack([own[name] for own in scores]) for name in scores[0]}
+
+
+def as_text(scores: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
+    """A table of `stacked` scores, for the outputs of these names.
+
+    Example:
+        >>> print(as_text(stacked([HeldOut(np.array([0.1, -0.2, 0.3]), np.full(3, 0.2)).scores()]), ["y"]))
+           rows   RMSE    NLPD  50 %  90 %  95 %  PIT, % in tenths
+        y     3  0.216  -0.107    33   100   100  0 33 0 0 0 0 33 0 0 33
+    """
+    rows = [["", "rows", "RMSE", "NLPD", *(f"{name.removeprefix('coverage_')} %" for name in _COVERAGES)]]
+    for i, name in enumerate(names):
+        exact = [f"{scores['rows'][i]:.0f}", f"{scores['rmse'][i]:.3g}", f"{scores['nlpd'][i]:.3g}"]
+        rows.append([name, *exact, *(f"{100 * scores[level][i]:.0f}" for level in _COVERAGES)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = ["PIT, % in tenths", *(" ".join(f"{100 * share:.0f}" for share in own) for own in scores["pit"])]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:])), end])
+        for row, end in zip(rows, last, strict=True)
+    )
