@@ -10,7 +10,7 @@ import pytest
 from bieqno.cli.tables import as_asked, pick, read_table
 from bieqno.regression import GGPRegressor
 
-QUICK = ("--steps", 20, "--members", 1)
+QUICK = ("--prior", "none", "--steps", 20, "--members", 1)
 
 
 @pytest.fixture(scope="module")

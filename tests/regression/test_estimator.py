@@ -16,7 +16,7 @@ from bieqno import PersistenceError
 from bieqno.regression import GGPRegressor, estimator
 
 # Small networks and few steps: what is tested here is the estimator, not how well it fits.
-SMALL = {"width": 16, "depth": 2, "rank": 3, "max_steps": 100, "batch_size": 8, "random_state": 0}
+SMALL = {"prior": None, "width": 16, "depth": 2, "rank": 3, "max_steps": 100, "batch_size": 8, "random_state": 0}
 
 
 def wave(count=40, seed=0):
@@ -39,7 +39,7 @@ def test_scikit_learn_accepts_it():
     code = """
 from sklearn.utils.estimator_checks import check_estimator
 from bieqno import GGPRegressor
-model = GGPRegressor(width=16, depth=1, rank=2, members=1, max_steps=100, batch_size=4, learning_rate=2e-2)
+model = GGPRegressor(prior=None, width=16, depth=1, rank=2, members=1, max_steps=100, batch_size=4, learning_rate=2e-2)
 for result in check_estimator(model, on_fail=None, on_skip=None):
     if result["status"] != "passed":
         print(result["check_name"], result["status"], repr(result["exception"]))
@@ -54,7 +54,7 @@ print("checked")
 def test_it_learns_a_function_with_calibrated_uncertainty():
     X, y = wave(60)
     noisy = y + 0.1 * np.random.default_rng(1).normal(size=60)
-    model = GGPRegressor(width=32, max_steps=500, members=3, random_state=0).fit(X, noisy)
+    model = GGPRegressor(prior=None, width=32, max_steps=500, members=3, random_state=0).fit(X, noisy)
     new, truth = wave(500, seed=2)
     observed = truth + 0.1 * np.random.default_rng(3).normal(size=500)
     mean, std = model.predict(new, return_std=True)
@@ -133,7 +133,7 @@ def test_saved_and_loaded_it_is_the_same(fitted, tmp_path):
     again = GGPRegressor.load(tmp_path / "model.bieqno")
     assert (again.predict(X) == fitted.predict(X)).all()
     assert again.get_params() == fitted.get_params()
-    for name in ("n_features_in_", "n_iter_", "held_out_loss_", "calibration_"):
+    for name in ("n_features_in_", "n_iter_", "held_out_", "calibration_"):
         assert getattr(again, name) == getattr(fitted, name)
     bieqno.save(tmp_path / "other.bieqno", bieqno.MeanPool())
     with pytest.raises(PersistenceError, match="not a regressor"):

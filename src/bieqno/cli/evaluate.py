@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from bieqno.cli.own_data import Inputs, Members, Seed, Steps, Table
+from bieqno.cli.own_data import FineTune, Inputs, Members, Prior, Seed, Start, Steps, Table, regressor_settings
 from bieqno.cli.talk import check_writable, counting_bar, stoppable, warn
 
 
@@ -23,8 +23,10 @@ def evaluate_table(
     most: Annotated[
         int, typer.Option("--most", min=3, help="Most rows to learn from; Gaussian processes of many rows take long.")
     ] = 500,
-    steps: Steps = 2000,
-    members: Members = 5,
+    prior: Start = Prior.functions,
+    fine_tune: FineTune = False,
+    steps: Steps = None,
+    members: Members = None,
     seed: Seed = 0,
 ) -> None:
     """Compare bieqno's regressor with tuned Gaussian processes on held-out rows of a table.
@@ -49,13 +51,14 @@ def evaluate_table(
     train, test = split_rows(len(X), held_out=held_out, most=most, seed=seed)
     if len(train) + len(test) < len(X):
         warn(f"{len(X) - len(train) - len(test)} rows are not used; --most {len(X) - len(test)} would use all")
-    settings = {"max_steps": steps, "members": members, "random_state": seed}
+    settings = regressor_settings(prior, fine_tune, steps, members, seed)
     with stoppable(lambda: "nothing was written"), counting_bar("evaluate") as on_progress:
         found = evaluate(X.to_numpy(), y.iloc[:, 0].to_numpy(), train, test, settings=settings, on_progress=on_progress)
     command = (
         f"bieqno evaluate {shlex.quote(str(table))} --target {shlex.quote(as_asked(y))} --inputs {shlex.quote(as_asked(X))} "
-        f"--held-out {held_out:g} --most {most} --steps {steps} --members {members} --seed {seed} "
-        f"--out {shlex.quote(str(out))}"
+        f"--held-out {held_out:g} --most {most} --prior {prior}{' --fine-tune' if fine_tune else ''} "
+        + "".join(f"--{name} {value} " for name, value in (("steps", steps), ("members", members)) if value is not None)
+        + f"--seed {seed} --out {shlex.quote(str(out))}"
     )
     page = own_data_page(found, source=table.name, target=str(y.columns[0]), inputs=list(X), command=command)
     content = {

@@ -1,8 +1,9 @@
 """``bieqno fit`` and ``bieqno predict``: regression on tables of the user's own."""
 
 import math
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,8 +15,29 @@ Inputs = Annotated[
     str | None,
     typer.Option("--inputs", help="Columns to predict from: a,b. All other columns of numbers if not given."),
 ]
-Steps = Annotated[int, typer.Option("--steps", min=1, help="Most training steps.")]
-Members = Annotated[int, typer.Option("--members", min=1, help="Networks in the ensemble.")]
+
+
+class Prior(StrEnum):
+    """What a fit starts from."""
+
+    functions = "functions"
+    experts = "experts"
+    none = "none"
+
+
+Start = Annotated[
+    Prior,
+    typer.Option(
+        "--prior",
+        help="Start from what was learned on many functions, from a mixture of local Gaussian processes, or from nothing: "
+        "a training on the table alone, of some minutes.",
+    ),
+]
+FineTune = Annotated[
+    bool, typer.Option("--fine-tune", help="Train the prior on the table, if that helps with rows that are left out.")
+]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Most training steps, with --prior none; 2000.")]
+Members = Annotated[int | None, typer.Option("--members", min=1, help="Networks in its ensemble; 5.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="What everything random grows from.")]
 
 
@@ -24,8 +46,10 @@ def fit(
     target: Target,
     out: Annotated[Path, typer.Option("--out", help="File of the fitted model.")] = Path("model.bieqno"),
     inputs: Inputs = None,
-    steps: Steps = 2000,
-    members: Members = 5,
+    prior: Start = Prior.functions,
+    fine_tune: FineTune = False,
+    steps: Steps = None,
+    members: Members = None,
     seed: Seed = 0,
 ) -> None:
     """Fit a generalized Gaussian process to a table, and save it with the names of its columns.
@@ -40,13 +64,26 @@ def fit(
     check_writable(out, table)
     frame = read_table(table)
     X, y = training_columns(frame, target, inputs, table)
-    model = GGPRegressor(max_steps=steps, members=members, random_state=seed, verbose=on_terminal())
+    model = GGPRegressor(**regressor_settings(prior, fine_tune, steps, members, seed), verbose=on_terminal())
     with stoppable(lambda: "nothing was written"):
         model.fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
     model.save(out)
-    typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows, {model.n_iter_} steps")
+    typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows, {model.n_iter_} training steps")
     typer.echo(f"rows that were held out:\n{model.summary()}")
     typer.echo(f"written to {out}")
+
+
+def regressor_settings(
+    prior: Prior, fine_tune: bool, steps: int | None, members: int | None, seed: int
+) -> dict[str, Any]:
+    """The settings of a `GGPRegressor` that were asked for; those of a training go with no prior."""
+    training = {"max_steps": steps, "members": members}
+    given = {name: value for name, value in training.items() if value is not None}
+    if given and prior is not Prior.none:
+        raise typer.BadParameter("--steps and --members are of a training on the table alone: add --prior none")
+    if fine_tune and prior is Prior.none:
+        raise typer.BadParameter("--fine-tune needs a prior to begin with: leave --prior none out")
+    return {"prior": None if prior is Prior.none else str(prior), "fine_tune": fine_tune, "random_state": seed, **given}
 
 
 def predict(

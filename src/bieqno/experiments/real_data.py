@@ -28,7 +28,8 @@ DESCRIPTION = Description(
     claim="None; the paper has no such data.",
     minutes={"smoke": 0.5, "quick": 20.0, "paper": 70.0},
     methods=(
-        "ggp", "ggp-functions", "ggp-experts", "gp-se", "gp-matern12", "gp-matern32", "gp-matern52", "gp-two-se", "trees",
+        "ggp", "ggp-functions", "ggp-fine-tuned", "ggp-experts", "gp-se", "gp-matern12", "gp-matern32", "gp-matern52",
+        "gp-two-se", "trees",
     ),
 )  # fmt: skip
 
@@ -165,8 +166,9 @@ def _methods(s: Settings) -> dict[str, Method]:
         return Prediction(mean, std, np.diag(std[problem.cut] ** 2))
 
     return {
-        "ggp": lambda problem, seed: of_ggp({**s.ggp, "random_state": seed}, problem),
+        "ggp": lambda problem, seed: of_ggp({**s.ggp, "prior": None, "random_state": seed}, problem),
         "ggp-functions": lambda problem, seed: of_ggp({"prior": "functions"}, problem),
+        "ggp-fine-tuned": lambda problem, seed: of_ggp({"prior": "functions", "fine_tune": True}, problem),
         "ggp-experts": lambda problem, seed: of_ggp({"prior": "experts"}, problem),
         **{f"gp-{kernel}": tuned(kernel) for kernel in baselines.KERNELS},
         "trees": trees,

@@ -16,6 +16,7 @@ METHODS = (
     "ggp",
     "ggp-paper",
     "ggp-functions",
+    "ggp-fine-tuned",
     "ggp-experts",
     "gp-se",
     "gp-se-learned-noise",
@@ -42,7 +43,7 @@ def regression_methods(
     shape = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp}
     # Nothing is held out and no noise is known: every pair is seen once, as in the paper.
     paper = shape | {
-        "noise": None, "members": 1, "set_interaction": True, "targets": targets, "observations": None,
+        "prior": None, "noise": None, "members": 1, "set_interaction": True, "targets": targets, "observations": None,
         "max_steps": math.ceil(pairs / batch_size), "batch_size": batch_size,
     }  # fmt: skip
 
@@ -58,10 +59,11 @@ def regression_methods(
         return of_gp(baselines.as_in_the_paper(problem.x, problem.y, noise=noise), problem)
 
     return {
-        "ggp": lambda problem, seed: of_ggp({**ggp, "random_state": seed}, problem),
+        "ggp": lambda problem, seed: of_ggp({**ggp, "prior": None, "random_state": seed}, problem),
         "ggp-paper": lambda problem, seed: of_ggp({**paper, "random_state": seed}, problem),
         # Zero-shot: nothing is trained, and the noise is learned as the default form learns it.
         "ggp-functions": lambda problem, seed: of_ggp({"prior": "functions"}, problem),
+        "ggp-fine-tuned": lambda problem, seed: of_ggp({"prior": "functions", "fine_tune": True}, problem),
         "ggp-experts": lambda problem, seed: of_ggp({"prior": "experts"}, problem),
         "gp-se": tuned("se"),
         "gp-se-learned-noise": tuned("se", known=False),

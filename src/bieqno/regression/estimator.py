@@ -60,14 +60,16 @@ _STORED = (_Saved, FittedProcess, GeneralizedGaussianProcess, Scaling, Data, Zer
 class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     """Regression with calibrated joint uncertainty and no kernel to choose.
 
-    A small ensemble of generalized Gaussian processes is trained to predict random parts of the data from the rest.
-    Each member holds out another fold; their held-out loss decides when to stop and how wide the predictions must be.
+    Nothing is trained by default: each point is predicted from the observations round it by a process that has learned from
+    many functions of one to four inputs before (``prior="functions"``), or by a mixture of local Gaussian processes that
+    have learned nothing (``prior="experts"``).
 
-    With a `prior` nothing is trained: each point is predicted from its nearest observations by a process that has learned
-    from many functions before (``prior="functions"``), or by a mixture of local Gaussian processes (``prior="experts"``).
+    With ``prior=None`` a small ensemble of generalized Gaussian processes is trained to predict random parts of the data from
+    the rest. Each member holds out another fold; their held-out loss decides when to stop and how wide the predictions
+    must be. This form can be told how noisy each row is (`alpha`), and takes minutes.
 
     Args:
-        prior: what to start from in place of training: ``functions``, ``experts``, or None to train on the data alone. With
+        prior: what to start from: ``functions``, ``experts``, or None to train on the data alone. With
             a prior, only `same_units`, `fine_tune` and `noise` are used of the settings below.
         same_units: with a prior, whether all inputs have one unit, as coordinates in space have; predictions then do not
             depend on the frame. Otherwise each input is scaled by itself.
@@ -103,7 +105,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     Example:
         >>> import numpy as np
         >>> X = np.linspace(0, 1, 40)[:, None]
-        >>> model = GGPRegressor(max_steps=100, members=2, random_state=0).fit(X, np.sin(6 * X[:, 0]))
+        >>> model = GGPRegressor().fit(X, np.sin(6 * X[:, 0]))
         >>> mean, std = model.predict(X[:3], return_std=True)
         >>> mean.shape, std.shape, model.sample_y(X[:3], 5).shape
         ((3,), (3,), (3, 5))
@@ -112,7 +114,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def __init__(
         self,
         *,
-        prior: str | None = None,
+        prior: str | None = "functions",
         same_units: bool = False,
         fine_tune: bool = False,
         noise: float | None = None,

@@ -20,6 +20,7 @@ _STYLES = {
     "ggp": Style("gGP", "#0072B2", "-", "o"),
     "ggp-paper": Style("gGP, paper", "#56B4E9", "-", "s"),
     "ggp-functions": Style("gGP, prior of functions", "#117733", "-", "d"),
+    "ggp-fine-tuned": Style("gGP, prior fine-tuned", "#44AA99", "-", "p"),
     "ggp-experts": Style("gGP, local experts", "#332288", "-", "h"),
     "gp-se": Style("GP, SE", "#D55E00", "-", "^"),
     "gp-se-learned-noise": Style("GP, SE, noise learned", "#E69F00", "-", "v"),
