@@ -22,6 +22,7 @@ _STYLES = {
     "ggp-functions": Style("gGP, prior of functions", "#117733", "-", "d"),
     "ggp-fine-tuned": Style("gGP, prior fine-tuned", "#44AA99", "-", "p"),
     "ggp-experts": Style("gGP, local experts", "#332288", "-", "h"),
+    "limit": Style("who knows the two levels", "#000000", ":", "*"),
     "gp-se": Style("GP, SE", "#D55E00", "-", "^"),
     "gp-se-learned-noise": Style("GP, SE, noise learned", "#E69F00", "-", "v"),
     "gp-paper": Style("GP, SE, one start", "#999999", "--", "x"),
