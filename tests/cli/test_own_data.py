@@ -33,6 +33,7 @@ def model(bieqno, table):
     done = bieqno("fit", table, "--target", "y", "--inputs", "a,b", "--out", path, *QUICK)
     assert done.code == 0, done.err
     assert "fitted y from a, b on 27 rows" in done.out
+    assert "no rows were held out" in done.out
     assert "3 of 30 rows" in done.err
     assert "a: 1, b: 1, y: 1" in done.err
     return path
@@ -58,7 +59,9 @@ def test_predictions_find_their_columns_by_name(bieqno, table, model, tmp_path):
 
 
 def test_several_targets_keep_their_names(bieqno, table, tmp_path):
-    assert bieqno("fit", table, "--target", "y,z", "--out", tmp_path / "m.bieqno", *QUICK).code == 0
+    done = bieqno("fit", table, "--target", "y,z", "--inputs", "a,b", "--out", tmp_path / "m.bieqno")
+    assert done.code == 0, done.err
+    assert [line.split()[:2] for line in done.out.splitlines()[-3:-1]] == [["y", "27"], ["z", "27"]]  # the summary
     assert GGPRegressor.load(tmp_path / "m.bieqno").target_names_.tolist() == ["y", "z"]
     done = bieqno("predict", tmp_path / "m.bieqno", table, "--out", tmp_path / "out.csv", "--quantiles", "0.5")
     assert done.code == 0, done.err
@@ -144,6 +147,9 @@ def test_what_is_not_there_is_named(bieqno, table, model, tmp_path):
     assert (folder.code, "there is no folder" in folder.err) == (1, True)
     assert bieqno("predict", model, table, "--quantiles", "2").code == 2
     assert bieqno("fit", table).code == 2
+    steps = bieqno("fit", table, "--target", "y", "--out", tmp_path / "m.bieqno", "--steps", 9)
+    assert steps.code == 2
+    assert "add --prior none" in steps.err
 
 
 def test_a_full_disk_leaves_what_was_there(bieqno, table, model, tmp_path):

@@ -13,9 +13,10 @@ from scipy.spatial import KDTree
 
 from bieqno.experiments import step_1d, trig_2d
 from bieqno.regression import GGPRegressor, metrics
-from bieqno.regression.prior import LocalProcess, condition_prior, experts, pretraining
+from bieqno.regression.prior import LocalProcess, condition_prior, experts, fine_tune, pretraining
 from bieqno.regression.prior.functions import RandomTasks
 from bieqno.regression.prior.layouts import MAX_DIMENSION
+from bieqno.regression.prior.left_out import leave_out
 from bieqno.regression.prior.neighbourhood import Neighbourhood, nearest_row, nearest_rows, search_rows, spread_rows
 from bieqno.regression.prior.pretraining import pretrain
 from bieqno.regression.splits import Data
@@ -180,6 +181,40 @@ def test_estimator_keeps_its_contract_with_a_prior(tmp_path):
         GGPRegressor(prior="expert").fit(inputs, targets)
     with pytest.raises(ValueError, match="does not weigh observations by alpha"):
         GGPRegressor(prior="experts", alpha=0.1).fit(inputs, targets)
+
+
+def test_fine_tuning_mends_what_is_wrong_and_leaves_alone_what_few_rows_say(process):
+    """Of predictions that are three deviations too high, those at new points become better, before any calibration."""
+    _, inputs, targets = surface()
+    shift = len(experts.EXPERTS)  # the output after those that weigh the experts
+    high = eqx.tree_at(
+        lambda p: p.operator.fit.network.layers[-1].bias, process, replace_fn=lambda b: b.at[shift].add(3)
+    )
+    few, wrong = (condition_prior(high, inputs[:n], targets[:n]) for n in (20, OBSERVATIONS))
+    assert fine_tune(few) is few
+    told = []
+    tuned = fine_tune(wrong, on_progress=lambda p: told.append(p.step))
+    assert told
+    rng = np.random.default_rng(5)
+    new = rng.uniform(size=(200, 2))
+    values = np.sin(5 * new[:, 0]) + (new[:, 1] > 0.5) + 0.05 * rng.standard_normal(200)
+    plain = [eqx.tree_at(lambda z: z.variance_factor, one, jnp.ones(())) for one in (tuned, wrong)]
+    after, before = (metrics.nlpd(*one.moments(new), values) for one in plain)
+    assert after < before - 1  # the loss of left-out rows falls by more than three
+
+
+def test_observations_are_left_out_one_by_one(process):
+    """As if the data set had never had the row, but for what the whole data set tells."""
+    _, inputs, targets = surface()
+    model = condition_prior(process, inputs, targets)
+    assert all(values.shape == (OBSERVATIONS,) for values in model.left_out())
+    stations = leave_out(model.tree(), np.array([7]))
+    rest = np.delete(model.tree().data, 7, axis=0)
+    nearest = np.argmin(np.sum((rest - model.tree().data[7]) ** 2, axis=1))
+    centre = int(stations.centres[0])
+    assert np.array_equal(model.tree().data[centre], rest[nearest])
+    around = search_rows(KDTree(rest), rest[[nearest]])[0]
+    assert np.array_equal(stations.rows[0], np.where(around >= 7, around + 1, around))
 
 
 def test_tasks_are_what_they_say():
