@@ -48,7 +48,7 @@ class RandomTasks(eqx.Module):
 
     Example:
         >>> import jax
-        >>> task = RandomTasks(3, observations=64, targets=16)(jax.random.key(0))
+        >>> task = jax.jit(RandomTasks(3, observations=64, targets=16))(jax.random.key(0))
         >>> task.data.inputs.shape, task.values.shape
         ((3, 64, 4), (3, 16))
     """
