@@ -1,5 +1,7 @@
 """Filters against closed forms, in 64 bits."""
 
+from functools import partial
+
 import catalogue
 import jax
 import jax.numpy as jnp
@@ -44,21 +46,28 @@ def _double():
 
 def problem(members, size=6, observed=4, seed=0, correlated=True):
     """A prior ensemble, observations with correlated errors, and the pieces of the closed form."""
-    keys = jax.random.split(jax.random.key(seed), 5)
-    prior = jax.random.normal(keys[0], (members, size)) @ jax.random.normal(keys[1], (size, size))
-    H = jax.random.normal(keys[2], (observed, size))
-    root = jax.random.normal(keys[3], (observed, observed))
-    R = root @ root.T + 0.1 * jnp.eye(observed) if correlated else 0.5 * jnp.eye(observed)
-    value = jax.random.normal(keys[4], (observed,))
-    seen = Observation(H, R if correlated else jnp.full(observed, 0.5**0.5)).window(value)
+    prior, H, root, value = _draw(members, size, observed, seed)
+    R = root @ root.T + 0.1 * np.eye(observed) if correlated else 0.5 * np.eye(observed)
+    seen = Observation(H, jnp.asarray(R) if correlated else jnp.full(observed, 0.5**0.5)).window(value)
     return prior, H, R, seen
 
 
+# Compiled as a whole: one program for each size, where every operation by itself would be one.
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _draw(members, size, observed, seed):
+    keys = jax.random.split(jax.random.key(seed), 5)
+    prior = jax.random.normal(keys[0], (members, size)) @ jax.random.normal(keys[1], (size, size))
+    shapes = ((observed, size), (observed, observed), (observed,))
+    return prior, *(jax.random.normal(key, shape) for key, shape in zip(keys[2:], shapes, strict=True))
+
+
+@jax.jit
 def kalman(mean, P, H, R, value):
     K = P @ H.T @ jnp.linalg.inv(H @ P @ H.T + R)
     return mean + K @ (value - H @ mean), P - K @ H @ P
 
 
+@jax.jit
 def moments(ensemble):
     return jnp.mean(ensemble, axis=0), jnp.cov(ensemble.T)
 
@@ -147,7 +156,7 @@ LINEAR = {
 @pytest.mark.parametrize("name", LINEAR)
 def test_every_filter_tends_to_the_kalman_filter(name):
     """Cycled over a linear model: the distance to the exact posterior mean falls like 1/sqrt(N)."""
-    model, observation = catalogue.model(), Observation(range(3), 0.7)
+    filter, model, observation = LINEAR[name](), catalogue.model(), Observation(range(3), 0.7)
     windows, size = 4, catalogue.SIZE
     twin = simulate(model, observation, windows, state=jnp.ones(size), key=jax.random.key(0))
     mean, P = jnp.zeros(size), jnp.eye(size)
@@ -162,13 +171,13 @@ def test_every_filter_tends_to_the_kalman_filter(name):
 
         def one(key, members=members):
             ensemble = jax.random.normal(key, (members, size))
-            run = cycle(LINEAR[name](), model, observation, ensemble, twin.observations, key=key)
+            run = cycle(filter, model, observation, ensemble, twin.observations, key=key)
             gap = run.kept["mean"] - jnp.array(exact)
             return jnp.mean(gap**2), jnp.mean((run.kept["spread"][-1] ** 2 - jnp.diagonal(P)) ** 2)
 
         # Iterative and deterministic filters inherit the sampling error of the first ensemble alone.
         keys = jax.random.split(jax.random.key(1), 3)
-        errors.append([float(jnp.sqrt(jnp.mean(x))) for x in jax.vmap(one)(keys)])
+        errors.append([float(jnp.sqrt(jnp.mean(x))) for x in jax.jit(jax.vmap(one))(keys)])
     # Standard errors of a mean of unit variables are 1/sqrt(N); the factor leaves room for four windows of
     # resampling and for the few repetitions. The particle filter's weights thin it out by about ten.
     room = 12 if name == "particle filter" else 3
@@ -196,7 +205,7 @@ def test_localized_serial_filter_leaves_the_far_side_alone():
     far = distances(catalogue.RING[:1], catalogue.RING)
     taper = gaspari_cohn(far, 3.0)
     seen = Observation([0], 0.1).window(jnp.array([2.0]))
-    moved = SerialEnSRF(taper, taper[:, :1])(prior, seen, key=jax.random.key(1)) - prior
+    moved = catalogue.analyse(SerialEnSRF(taper, taper[:, :1]), prior, seen, jax.random.key(1)) - prior
     assert jnp.all(jnp.abs(moved[:, 3:]) < 1e-12)
     assert jnp.all(jnp.abs(moved[:, 0]) > 1e-3)
 
@@ -221,10 +230,9 @@ def test_wrappers_at_their_neutral_setting_are_the_identity():
 def test_wrappers_do_what_they_say():
     prior, _, _, seen = problem(7)
     key = jax.random.key(2)
-    mean, P = moments(ETKF()(prior, seen, key=key))
-    inflated_mean, inflated = moments(Inflated(ETKF(), 1.3)(prior, seen, key=key))
-    rotated_mean, rotated = moments(Rotated(ETKF())(prior, seen, key=key))
-    relaxed_mean, relaxed = moments(Relaxed(ETKF(), 1.0)(prior, seen, key=key))
+    filters = (ETKF(), Inflated(ETKF(), 1.3), Rotated(ETKF()), Relaxed(ETKF(), 1.0))
+    found = [moments(catalogue.analyse(filter, prior, seen, key)) for filter in filters]
+    (mean, P), (inflated_mean, inflated), (rotated_mean, rotated), (relaxed_mean, relaxed) = found
     for other in (inflated_mean, rotated_mean, relaxed_mean):
         assert jnp.allclose(other, mean, atol=1e-9)
     assert jnp.allclose(inflated, 1.69 * P, atol=1e-9)
@@ -238,17 +246,18 @@ def test_iterative_filter_equals_etkf_for_a_linear_model():
     prior = jax.vmap(model)(start)
     seen = Observation(range(4), 0.5).window(jnp.arange(4.0), start=start)
     key = jax.random.key(1)
-    assert jnp.allclose(IterativeEnKF(model)(prior, seen, key=key), ETKF()(prior, seen, key=key), atol=1e-8)
+    iterative, whole = (catalogue.analyse(filter, prior, seen, key) for filter in (IterativeEnKF(model), ETKF()))
+    assert jnp.allclose(iterative, whole, atol=1e-8)
 
 
 def test_particle_filter_resamples_in_proportion():
     prior = jnp.array([[0.0], [1.0], [2.0], [3.0]])
     # Likelihoods 1 : exp(-1/2) : ... ; errors so small that the nearest member takes all.
     seen = Observation([0], 0.01).window(jnp.array([2.0]))
-    posterior = ParticleFilter(0.0)(prior, seen, key=jax.random.key(0))
+    posterior = catalogue.analyse(ParticleFilter(0.0), prior, seen, jax.random.key(0))
     assert jnp.array_equal(posterior, jnp.full((4, 1), 2.0))
     flat = Observation([0], 1.0).window(jnp.array([jnp.nan]))
-    assert jnp.array_equal(ParticleFilter(0.0)(prior, flat, key=jax.random.key(0)), prior)
+    assert jnp.array_equal(catalogue.analyse(ParticleFilter(0.0), prior, flat, jax.random.key(0)), prior)
 
 
 @settings(deadline=None, max_examples=12)

@@ -1,6 +1,7 @@
 """The local form: what a test point makes of its nearest observations, with and without a learned correction."""
 
 import pickle
+from functools import partial
 from types import SimpleNamespace
 
 import equinox as eqx
@@ -239,6 +240,7 @@ def test_tasks_are_what_they_say():
 
 def test_training_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(pretraining, "CHUNK_STEPS", 1)
+    monkeypatch.setattr(pretraining, "RandomTasks", partial(RandomTasks, observations=32, candidates=32))
     settings = {"steps": 2, "batch_size": 2, "width": 8, "key": jax.random.key(0)}
     whole = pretrain(**settings)
     assert np.isfinite(whole.losses).all()

@@ -10,7 +10,10 @@ import sys
 import jax
 import jax.numpy as jnp
 
-from bieqno import MLP, fit, save
+# From where they are: `bieqno` itself would bring scikit-learn, two seconds for each process.
+from bieqno.operators import MLP
+from bieqno.persistence import save
+from bieqno.training import fit
 
 
 def main():

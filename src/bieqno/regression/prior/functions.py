@@ -51,7 +51,7 @@ class RandomTasks(eqx.Module):
 
     Example:
         >>> import jax
-        >>> task = RandomTasks(3, observations=64, candidates=32)(jax.random.key(0))
+        >>> task = jax.jit(RandomTasks(3, observations=64, candidates=32))(jax.random.key(0))
         >>> task.data.inputs.shape, task.values.shape
         ((3, 64, 4), (3, 32, 3))
     """

@@ -68,8 +68,8 @@ class LocalProcess(eqx.Module):
     Example:
         >>> import jax, jax.numpy as jnp
         >>> x = jnp.linspace(0, 1, 20)[:, None]
-        >>> process = LocalProcess(key=jax.random.key(0))
-        >>> gaussian = process(jnp.array([[0.52], [0.9]]), x, 7 + 3 * x[:, 0])
+        >>> process = LocalProcess(width=16, key=jax.random.key(0))
+        >>> gaussian = eqx.filter_jit(process)(jnp.array([[0.52], [0.9]]), x, 7 + 3 * x[:, 0])
         >>> gaussian.mean.round(1).tolist(), gaussian.factor.shape
         ([8.600000381469727, 9.699999809265137], (2, 16))
     """

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -69,16 +70,22 @@ def pretrain(
         on_progress: as in `bieqno.fit`.
     """
     weight_key, fit_key = jax.random.split(key)
-    schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, min(200, steps // 5 + 1), steps + 1)
     return fit(
         LocalProcess(width=width, key=weight_key),
         task_loss,
         RandomTasks(batch_size),
         steps=steps,
         key=fit_key,
-        # Functions with jumps give rare losses in the thousands before their mean is trusted less.
-        optimizer=optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule)),
+        optimizer=_optimizer(learning_rate, steps),
         chunk_steps=min(CHUNK_STEPS, steps),
         checkpoint=checkpoint,
         on_progress=on_progress,
     )
+
+
+@lru_cache
+def _optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
+    """One object for equal arguments, so that runs of equal shape share one compilation."""
+    schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, min(200, steps // 5 + 1), steps + 1)
+    # Functions with jumps give rare losses in the thousands before their mean is trusted less.
+    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))
