@@ -63,6 +63,11 @@ def test_it_learns_a_function_with_calibrated_uncertainty():
     # Nominal 0.95 and 1; sixty points do not tell more precisely than this, but too wide is wrong as well.
     assert 0.85 <= np.mean(np.abs(observed - mean) < 1.96 * std) <= 0.995
     assert 0.4 < np.mean(((observed - mean) / std) ** 2) < 2
+    # The fit says the same about itself: every row was held out once, and the variance was scaled to be right there.
+    assert model.held_out_["rows"].tolist() == [60]
+    assert 0.85 <= model.held_out_["coverage_95"][0] <= 1
+    assert 0.1 <= model.held_out_["rmse"][0] < 0.2
+    assert model.summary().splitlines()[1].split()[:2] == ["y", "60"]
 
 
 def test_a_subset_gets_the_subset_of_predictions_and_chunks_do_not_matter(fitted, monkeypatch):
@@ -133,8 +138,9 @@ def test_saved_and_loaded_it_is_the_same(fitted, tmp_path):
     again = GGPRegressor.load(tmp_path / "model.bieqno")
     assert (again.predict(X) == fitted.predict(X)).all()
     assert again.get_params() == fitted.get_params()
-    for name in ("n_features_in_", "n_iter_", "held_out_", "calibration_"):
+    for name in ("n_features_in_", "n_iter_", "calibration_"):
         assert getattr(again, name) == getattr(fitted, name)
+    assert again.summary() == fitted.summary()
     bieqno.save(tmp_path / "other.bieqno", bieqno.MeanPool())
     with pytest.raises(PersistenceError, match="not a regressor"):
         GGPRegressor.load(tmp_path / "other.bieqno")

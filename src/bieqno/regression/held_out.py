@@ -26,7 +26,7 @@ class HeldOut(NamedTuple):
             >>> errors = np.random.default_rng(0).normal(size=1000)
             >>> found = HeldOut(errors, np.ones(1000)).scores()
             >>> float(found["rows"]), float(found["coverage_95"]), found["pit"].shape
-            (1000.0, 0.955, (10,))
+            (1000.0, 0.96, (10,))
         """
         mean, std, error = np.zeros(len(self.error)), self.std * unit, self.error * unit
         names = ["rmse", "nlpd", *_COVERAGES]
