@@ -257,8 +257,3 @@ def test_tasks_from_end_to_end(tmp_path):
     assert page.count('class="best"') == len(meta_1d.CASES)
     best = max(result.select(case="sawtooth"), key=lambda row: row.value)
     assert f"{best.value:.2f}" in re.findall(r'<td class="number winner">([-\d.]+)', page)
-
-
-def test_task_scores_are_means_over_what_is_predicted():
-    each = np.arange(20.0).reshape(2, 10)
-    assert meta_1d._per_value(each, np.array([0, 3]), 5) == [2.0, 15.0]

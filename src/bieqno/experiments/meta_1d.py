@@ -11,15 +11,23 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Int
 
 from bieqno import persistence
 from bieqno.experiments.cases import Cases
 from bieqno.experiments.description import Description, settings_of
-from bieqno.experiments.meta_tasks import FAMILIES, KERNELS, LENGTH, MOST_OBSERVED, TARGETS, TaskSource, true_chain
+from bieqno.experiments.meta_scores import (
+    DIMENSIONS,
+    draw,
+    given_before,
+    given_observed,
+    per_value,
+    picture,
+    under_truth,
+)
+from bieqno.experiments.meta_tasks import FAMILIES, KERNELS, LENGTH, TARGETS, TaskSource
 from bieqno.experiments.results import Progress, Result, Row
 from bieqno.regression.meta import Bank, ChainProcess
 from bieqno.regression.meta.learning import Tasks, learn_bank, learn_process
@@ -34,7 +42,7 @@ DESCRIPTION = Description(
     "itself (GNP pools by the mean, as the paper does).",
     minutes={"smoke": 0.5, "quick": 8.0, "paper": 50.0},
     methods=(
-        "ggp-meta", "ggp-meta-single", "ggp-meta-bank", "gp-true", "GNP (published)", "ConvGNP (published)",
+        "ggp-meta", "ggp-meta-single", "ggp-meta-no-pieces", "ggp-meta-bank", "gp-true", "GNP (published)", "ConvGNP (published)",
         "AR ConvCNP (published)",
     ),
 )  # fmt: skip
@@ -49,14 +57,7 @@ _PUBLISHED = {
     "ConvGNP (published)": {"sawtooth": 2.87, MIXTURE: 0.16},
     "AR ConvCNP (published)": {"sawtooth": 3.62},
 }
-_BATCH = 16
-"""Tasks that are scored at once."""
 _KNOWN = [Bank, ChainProcess]
-_OBSERVED_IN_FIGURE, _SAMPLES = 12, 2
-_DIMENSIONS = {
-    "x": ("point",), "y": ("level",), "density": ("level", "point"), "sample": ("draw", "point"),
-    "x_observed": ("observation",), "y_observed": ("observation",), "x_hidden": ("hidden",), "y_hidden": ("hidden",),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -129,114 +130,53 @@ def run(
         return _restored(kept.take("kernels", learn))
 
     @cache
-    def process() -> ChainProcess:
+    def process(pieces: bool) -> ChainProcess:
+        part, begin = ("training", 0.1) if pieces else ("training without pieces", 0.5)
+        processes = bank()
+
         def learn() -> dict[str, np.ndarray]:
-            tell("training", 0.1)
+            tell(part, begin)
             result = learn_process(
-                bank(), TaskSource(s.each), steps=s.steps, key=train_key, width=s.width,
-                checkpoint=kept.checkpoint("training"), on_progress=telling("training", 0.1, 0.9),
+                processes, TaskSource(s.each), steps=s.steps, key=train_key, pieces=pieces, width=s.width,
+                checkpoint=kept.checkpoint(part), on_progress=telling(part, begin, begin + 0.4),
             )  # fmt: skip
             return _stored(result.module)
 
-        return _restored(kept.take("training", learn))
+        return _restored(kept.take(part, learn))
 
     def scored(method: str, tasks: Tasks, seen: Int[np.ndarray, "b"]) -> dict[str, np.ndarray]:
         if method == "ggp-meta-single":
-            return {"each": _in_batches(_given_observed, process(), tasks, seen)}
-        return {"each": _in_batches(_given_before, process() if method == "ggp-meta" else bank(), tasks, seen)}
+            return {"each": given_observed(process(True), tasks, seen)}
+        asked = bank() if method == "ggp-meta-bank" else process(method == "ggp-meta")
+        return {"each": given_before(asked, tasks)}
 
-    if not only or {"ggp-meta", "ggp-meta-single"} & set(only):
-        process()  # before all scores, so that its progress is told in order
+    wanted = [method for method in DESCRIPTION.methods if not only or method in only]
+    # Trained before anything is scored, so that progress is told in order.
+    if {"ggp-meta", "ggp-meta-single"} & set(wanted):
+        process(True)
+    if "ggp-meta-no-pieces" in wanted:
+        process(False)
     rows: list[Row] = []
     arrays: dict[str, xr.Dataset] = {}
     for place, (case, targets) in enumerate(CASES.items()):
-        done = 0.9 + 0.1 * place / len(CASES)
         families = (case,) if case in FAMILIES else FAMILIES
         key, count = (task_key, s.tasks) if case in FAMILIES else (mixture_key, s.tasks // len(FAMILIES))
-        tasks, seen = _draw(key, count, families)
-        for method in ("ggp-meta", "ggp-meta-single", "ggp-meta-bank"):
-            if not only or method in only:
-                tell(f"{case}, {method}", done)
+        tasks, seen = draw(key, count, families)
+        for method in wanted:
+            tell(f"{case}, {method}", 0.9 + 0.1 * place / len(CASES))
+            if method in _PUBLISHED:
+                rows += [
+                    Row(case, method, METRIC, value, None, 1) for on, value in _PUBLISHED[method].items() if on == case
+                ]
+            elif method != "gp-true":
                 each = kept.take(f"{case}/{method}", partial(scored, method, tasks, seen))["each"]
-                rows.append(Row.of(case, method, METRIC, _per_value(each, seen, targets)))
-        if case in KERNELS and (not only or "gp-true" in only):
-            pairs = zip(np.asarray(tasks.x, np.float64), np.asarray(tasks.y, np.float64), strict=True)
-            each = np.stack([true_chain(case, x, y) for x, y in pairs])
-            rows.append(Row.of(case, "gp-true", METRIC, _per_value(each, seen, targets)))
-        for method, values in _PUBLISHED.items():
-            if case in values and (not only or method in only):
-                rows.append(Row(case, method, METRIC, values[case], None, 1))
-        if case in FAMILIES and (not only or "ggp-meta" in only):
-            tell(f"{case}, figure", done)
-            found = kept.take(f"{case}/figure", partial(_picture, process, tasks, s.points, figure_key))
-            arrays[case] = xr.Dataset({name: (_DIMENSIONS[name], values) for name, values in found.items()})
+                rows.append(Row.of(case, method, METRIC, per_value(each, seen, targets)))
+            elif case in KERNELS:
+                rows.append(Row.of(case, method, METRIC, per_value(under_truth(case, tasks), seen, targets)))
+        if case in FAMILIES and "ggp-meta" in wanted:
+            shown = kept.take(f"{case}/figure", partial(picture, process(True), tasks, s.points, figure_key))
+            arrays[case] = xr.Dataset({name: (DIMENSIONS[name], values) for name, values in shown.items()})
     return Result(NAME, s.preset, seed, tuple(rows), arrays)
-
-
-def _draw(key: PRNGKeyArray, count: int, families: tuple[str, ...]) -> tuple[Tasks, Int[np.ndarray, "b"]]:
-    """Tasks of some families, so many of each, and how many values of each task are observed."""
-    task_key, seen_key = jax.random.split(key)
-    tasks = eqx.filter_jit(TaskSource(count))(task_key)
-    rows = np.concatenate([np.arange(count) + count * FAMILIES.index(family) for family in families])
-    seen = np.asarray(jax.random.randint(seen_key, (len(tasks.x),), 0, MOST_OBSERVED + 1))
-    return Tasks(tasks.x[rows], tasks.y[rows]), seen[rows]
-
-
-def _in_batches(
-    densities: Callable[..., Float[Array, "b n"]],
-    process: Bank | ChainProcess,
-    tasks: Tasks,
-    seen: Int[np.ndarray, "b"],
-) -> Float[np.ndarray, "b n"]:
-    parts = [slice(start, start + _BATCH) for start in range(0, len(seen), _BATCH)]
-    return np.concatenate([densities(process, tasks.x[part], tasks.y[part], seen[part]) for part in parts])
-
-
-@eqx.filter_jit
-def _given_before(
-    process: Bank | ChainProcess, x: Float[Array, "b n"], y: Float[Array, "b n"], seen: Int[Array, "b"]
-) -> Float[Array, "b n"]:
-    """Log-density of each value given all those before it."""
-    return jax.vmap(lambda x, y: process.along(x, y).log_prob(y))(x, y)
-
-
-@eqx.filter_jit
-def _given_observed(
-    process: Bank | ChainProcess, x: Float[Array, "b n"], y: Float[Array, "b n"], seen: Int[Array, "b"]
-) -> Float[Array, "b n"]:
-    """Log-density of each value by itself, given the observed ones."""
-    place = jnp.arange(x.shape[1])
-    return jax.vmap(lambda x, y, seen: process.at(x, x, y, place < seen).log_prob(y))(x, y, seen)
-
-
-def _per_value(each: Float[np.ndarray, "b n"], seen: Int[np.ndarray, "b"], targets: int) -> list[float]:
-    """Mean over the values to be predicted, for each task."""
-    return [float(np.mean(own[start : start + targets])) for own, start in zip(each, seen, strict=True)]
-
-
-def _picture(
-    process: Callable[[], ChainProcess], tasks: Tasks, points: int, key: PRNGKeyArray
-) -> dict[str, np.ndarray]:
-    """What the figure shows of the first task: its values, the density of new ones and some samples."""
-    x, y = tasks.x[0, :_OBSERVED_IN_FIGURE], tasks.y[0, :_OBSERVED_IN_FIGURE]
-    low, high = jnp.min(tasks.y[0]), jnp.max(tasks.y[0])
-    grid, levels = jnp.linspace(-2, 2, points), jnp.linspace(low - 0.5, high + 0.5, 150)
-    # Samples in random order, as the tasks' own values are: neighbours at once would be told apart by noise alone.
-    order = jax.random.permutation(key, points)
-
-    @eqx.filter_jit
-    def look(process: ChainProcess) -> tuple[Array, Array]:
-        mixture = process.at(grid, x, y)
-        density = jax.vmap(lambda level: jnp.exp(mixture.log_prob(jnp.full_like(grid, level))))(levels)
-        drawn = jax.lax.map(lambda own: process.sample(grid[order], x, y, key=own), jax.random.split(key, _SAMPLES))
-        return density, drawn[:, jnp.argsort(order)]
-
-    density, samples = look(process())
-    shown = {
-        "x": grid, "y": levels, "density": density, "sample": samples, "x_observed": x, "y_observed": y,
-        "x_hidden": tasks.x[0, _OBSERVED_IN_FIGURE:], "y_hidden": tasks.y[0, _OBSERVED_IN_FIGURE:],
-    }  # fmt: skip
-    return {name: np.asarray(array, np.float32) for name, array in shown.items()}
 
 
 def _stored(module: eqx.Module) -> dict[str, np.ndarray]:

@@ -30,6 +30,7 @@ _STYLES = {
     "gp-two-se": Style("GP, two SE scales", "#999933", "--", "<"),
     "ggp-meta": Style("gGP, chain rule", "#0072B2", "-", "o"),
     "ggp-meta-single": Style("gGP, one by one", "#56B4E9", "-", "s"),
+    "ggp-meta-no-pieces": Style("gGP, without straight pieces", "#117733", "-", "d"),
     "ggp-meta-bank": Style("its Gaussian processes alone", "#332288", "-", "h"),
     "gp-true": Style("the true GP", "#D55E00", "-", "^"),
     "GNP (published)": Style("GNP, published", "#999999", "--", "x"),

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from bieqno.operators import MLP, CrossAttentionPool, ElementwiseOperator, PosteriorOperator
 from bieqno.regression.meta.bank import Bank
 from bieqno.regression.meta.features import NEIGHBOUR_FEATURES, of_neighbours, of_point, point_features
-from bieqno.regression.meta.lines import CANDIDATES, Lines, draw_lines
+from bieqno.regression.meta.lines import CANDIDATES, Lines, draw_lines, without_pieces
 from bieqno.regression.meta.mixture import Mixture
 
 FLOOR = 1e-6
@@ -29,6 +29,7 @@ class ChainProcess(eqx.Module):
 
     Args:
         bank: the Gaussian processes; they are not trained along with the operator.
+        pieces: whether it is told of straight pieces; without them it knows its Gaussian processes alone.
         width: length of embeddings and hidden layers.
         heads: of the attention to the neighbours.
         key: random key of the initial weights.
@@ -43,8 +44,9 @@ class ChainProcess(eqx.Module):
 
     bank: Bank
     operator: PosteriorOperator
+    pieces: bool = eqx.field(static=True)
 
-    def __init__(self, bank: Bank, *, width: int = 64, heads: int = 4, key: PRNGKeyArray) -> None:
+    def __init__(self, bank: Bank, *, pieces: bool = True, width: int = 64, heads: int = 4, key: PRNGKeyArray) -> None:
         point_key, pool_key, key = jax.random.split(key, 3)
         size = point_features(bank.size)
         operator = PosteriorOperator(
@@ -59,6 +61,7 @@ class ChainProcess(eqx.Module):
             key=key,
         )
         self.bank = bank
+        self.pieces = pieces
         self.operator = eqx.tree_at(lambda o: o.fit.network.layers[-1].weight, operator, replace_fn=jnp.zeros_like)
 
     def __check_init__(self) -> None:
@@ -122,7 +125,7 @@ class ChainProcess(eqx.Module):
 
         def at(point: Array, own: Mixture, mask: Array) -> Mixture:
             lines = draw_lines(point, *ascending, mask[order])
-            return self._corrected(point, own, lines, x, y, mask)
+            return self._corrected(point, own, lines if self.pieces else without_pieces(lines), x, y, mask)
 
         return jax.vmap(at)(points, said, known)
 

@@ -58,6 +58,7 @@ def learn_process(
     *,
     steps: int,
     key: PRNGKeyArray,
+    pieces: bool = True,
     width: int = 64,
     learning_rate: float = 2e-3,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -70,6 +71,7 @@ def learn_process(
         source: of tasks as long as the longest to come.
         steps: number of optimizer steps.
         key: random key of weights and tasks.
+        pieces: as in `ChainProcess`.
         width: length of embeddings and hidden layers.
         learning_rate: at its highest; it rises during the first steps and falls to zero along a cosine.
         checkpoint: folder for the checkpoint; a training that finds its own there goes on from it.
@@ -78,7 +80,7 @@ def learn_process(
     weight_key, fit_key = jax.random.split(key)
     schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, min(100, steps // 5 + 1), steps + 1)
     return fit(
-        ChainProcess(bank, width=width, key=weight_key),
+        ChainProcess(bank, pieces=pieces, width=width, key=weight_key),
         chain_loss,
         source,
         steps=steps,

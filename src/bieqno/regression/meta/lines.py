@@ -83,6 +83,14 @@ def draw_lines(point: Float[Array, ""], x: Float[Array, "n"], y: Float[Array, "n
     )
 
 
+def without_pieces(lines: Lines) -> Lines:
+    """The same as if no slope had recurred: only the gaps are told."""
+    zero, infinite = jnp.zeros_like(lines.slope), jnp.full_like(lines.slope, jnp.inf)
+    return Lines(
+        jnp.zeros_like(lines.values), jnp.zeros_like(lines.there), zero, infinite, zero, zero, infinite, lines.gaps
+    )
+
+
 def _densest(ascending: Float[Array, "n"], count: int) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Middle and width of the shortest interval that holds `count` of the numbers; 0 and infinity if there is none."""
     last = ascending[count - 1 :]
