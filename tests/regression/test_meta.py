@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
 from bieqno import persistence
@@ -26,28 +27,34 @@ def values():
 @pytest.fixture(scope="module")
 def process():
     """One whose operator says something everywhere, as after training."""
-    made = ChainProcess(Bank(), width=8, heads=2, key=jax.random.key(1))
-    last = lambda p: p.operator.fit.network.layers[-1].weight  # noqa: E731
-    return eqx.tree_at(last, made, 0.1 * jax.random.normal(jax.random.key(2), last(made).shape))
+    return eqx.tree_at(
+        lambda p: p.operator.fit.network.layers[-1].weight,
+        fresh(),
+        replace_fn=lambda weight: 0.1 * jax.random.normal(jax.random.key(2), weight.shape),
+    )
+
+
+@eqx.filter_jit
+def fresh():
+    return ChainProcess(Bank(), width=8, heads=2, key=jax.random.key(1))
 
 
 along = eqx.filter_jit(lambda process, x, y: process.along(x, y))
 at = eqx.filter_jit(lambda process, points, x, y, mask: process.at(points, x, y, mask))
 
 
-def dense_log_prob(bank, e, x, y):
-    """Of all values together under one process of the bank, by the textbook."""
-    K = np.asarray(bank.covariance(x[:, None] - x)[e], np.float64) + (np.exp(bank.log_noise[e]) + 1e-4) * np.eye(len(x))
-    return multivariate_normal(np.full(len(x), bank.mean[e]), K).logpdf(y)
-
-
 def test_chain_of_the_bank_is_the_joint_density_of_its_mixture(values):
     x, y = values
     bank = eqx.tree_at(lambda b: (b.mean, b.logit), Bank(), (jnp.linspace(-0.5, 0.5, 9), jnp.linspace(0, 2, 9)))
-    each = [dense_log_prob(bank, e, x, y) for e in range(bank.size)]
-    joint = jax.nn.logsumexp(jax.nn.log_softmax(bank.logit) + jnp.array(each))
+    covariance = np.asarray(jax.jit(lambda x: bank.covariance(x[:, None] - x))(x), np.float64)
+    noise, mean = np.exp(bank.log_noise) + 1e-4, np.asarray(bank.mean)
+    each = [
+        multivariate_normal(np.full(N, m), K + v * np.eye(N)).logpdf(y)
+        for m, K, v in zip(mean, covariance, noise, strict=True)
+    ]
+    joint = logsumexp(np.asarray(bank.logit) + each) - logsumexp(np.asarray(bank.logit))
     # Single precision, a dozen terms of order one.
-    assert float(jnp.sum(along(bank, x, y).log_prob(y))) == pytest.approx(float(joint), abs=1e-3)
+    assert float(jnp.sum(along(bank, x, y).log_prob(y))) == pytest.approx(joint, abs=1e-3)
 
 
 @pytest.mark.parametrize("seen", [0, 1, 7, N - 1])
@@ -77,8 +84,7 @@ def test_predictions_do_not_depend_on_the_order_of_what_was_observed(process, va
 def test_process_begins_as_its_bank(values):
     """But for what it leaves to straight pieces, and they are believed e^-5 as much together at most four times."""
     x, y = values
-    fresh = ChainProcess(Bank(), width=8, heads=2, key=jax.random.key(1))
-    difference = along(fresh, x, y).log_prob(y) - along(fresh.bank, x, y).log_prob(y)
+    difference = along(fresh(), x, y).log_prob(y) - along(Bank(), x, y).log_prob(y)
     assert float(jnp.min(difference)) > -np.log(1 + 4 * np.exp(-5)) - 1e-4
 
 
@@ -86,28 +92,40 @@ def test_densities_integrate_to_one(process, values):
     x, y = values
     mixture = at(process, x, x, y, jnp.arange(N) < 7)
     levels = jnp.linspace(-12, 12, 24_001)
-    total = jax.vmap(lambda one: jnp.sum(jnp.exp(jax.vmap(one.log_prob)(levels))) * 1e-3)(mixture)
-    assert jnp.allclose(total, 1, atol=2e-3)
+    summed = jnp.cumsum(jax.jit(jax.vmap(lambda level: jnp.exp(mixture.log_prob(jnp.full(N, level)))))(levels), axis=0)
+    below = mixture.cdf(jnp.full(N, 0.5))
+    # Steps of a thousandth, as wide as the sharpest component may be; here none is.
+    assert jnp.allclose(1e-3 * summed[-1], 1, atol=2e-3)
+    assert jnp.allclose(1e-3 * summed[12_500], below, atol=2e-3)
 
 
 def test_no_gradient_reaches_the_bank(process, values):
     x, y = values
-    gradient = eqx.filter_grad(chain_loss)(process, Tasks(x[None], y[None]), key=jax.random.key(0))
+    gradient = eqx.filter_jit(eqx.filter_grad(chain_loss))(process, Tasks(x[None], y[None]), key=jax.random.key(0))
     assert all(not jnp.any(leaf) for leaf in jax.tree.leaves(gradient.bank))
     assert any(jnp.any(leaf) for leaf in jax.tree.leaves(gradient.operator))
 
 
-def test_samples_have_the_moments_of_the_prediction(process, values):
+def test_samples_have_the_moments_of_the_mixture():
+    coin = Mixture(jnp.log(jnp.array([0.3, 0.7])), jnp.array([-1.0, 1.0]), jnp.array([0.04, 0.25]))
+    drawn = jax.jit(jax.vmap(coin.sample))(jax.random.split(jax.random.key(4), 4000))
+    # Four standard errors of a mean; the fourth moment of this mixture is below three times its variance squared.
+    variance = float(coin.variance)
+    assert float(drawn.mean()) == pytest.approx(float(coin.mean), abs=4 * (variance / 4000) ** 0.5)
+    assert float(drawn.var()) == pytest.approx(variance, rel=4 * (2 / 4000) ** 0.5)
+
+
+def test_joint_samples_hang_together(values):
+    """A smooth function cannot differ between two places that are next to each other by more than its noise."""
     x, y = values
-    point = jnp.array([0.1])
-    keys = jax.random.split(jax.random.key(4), 2000)
-    drawn = eqx.filter_jit(jax.vmap(lambda key: process.at(point, x, y).sample(key)[0]))(keys)
-    mixture = at(process, point, x, y, jnp.ones(N, bool))
-    # Four standard errors of a mean.
-    assert float(drawn.mean()) == pytest.approx(
-        float(mixture.mean[0]), abs=4 * float(mixture.variance[0] / 2000) ** 0.5
-    )
-    assert eqx.filter_jit(process.sample)(jnp.array([0.1, 0.2]), x, y, key=keys[0]).shape == (2,)
+    bank = eqx.tree_at(lambda b: (b.log_noise, b.logit), Bank(), (jnp.full(9, -9.0), jnp.full(9, -99.0).at[1].set(0)))
+    smooth = eqx.tree_at(lambda p: p.bank, fresh(), bank)
+    near = jnp.array([1.0, 1.001])
+    keys = jax.random.split(jax.random.key(5), 4)
+    drawn = eqx.filter_jit(jax.vmap(lambda key: smooth.sample(near, x[:2], y[:2], key=key)))(keys)
+    # The noise of both is the root of exp(-9) and the least one, 0.015; and they vary by 0.3 at least from draw to draw.
+    assert float(jnp.max(jnp.abs(drawn[:, 0] - drawn[:, 1]))) < 0.1
+    assert float(jnp.std(drawn[:, 0])) > 0.1
 
 
 def test_process_can_be_stored(process):
@@ -123,7 +141,7 @@ def test_lines_find_slope_and_jump_of_a_sawtooth(seed):
     found = jax.jit(jax.vmap(lambda point: draw_lines(point, x, y, mask)))(x[~mask])
     # 56 of 64 places on an interval of 16 pieces at most: some neighbours have no jump between them.
     assert 2 <= abs(float(found.slope[0])) <= 4
-    assert float(found.jump[0]) == pytest.approx(-jnp.sign(found.slope[0]), abs=1e-3)
+    assert float(found.jump[0]) == pytest.approx(-float(jnp.sign(found.slope[0])), abs=1e-3)
     error = jnp.min(jnp.where(found.there, jnp.abs(found.values - y[~mask][:, None]), jnp.inf), axis=1)
     assert float(jnp.max(error)) < 1e-3
 

@@ -62,21 +62,23 @@ def picture(process: ChainProcess, tasks: Tasks, points: int, key: PRNGKeyArray)
     """What the figure shows of the first task: its values, the density of new ones and some samples."""
     x, y = tasks.x[0, :_OBSERVED_IN_FIGURE], tasks.y[0, :_OBSERVED_IN_FIGURE]
     low, high = jnp.min(tasks.y[0]), jnp.max(tasks.y[0])
-    grid, levels = jnp.linspace(-2, 2, points), jnp.linspace(low - 0.5, high + 0.5, 150)
+    grid, edges = jnp.linspace(-2, 2, points), jnp.linspace(low - 0.5, high + 0.5, 151)
     # Samples in random order, as the tasks' own values are: neighbours at once would be told apart by noise alone.
     order = jax.random.permutation(key, points)
 
     @eqx.filter_jit
     def look(process: ChainProcess) -> tuple[Array, Array]:
         mixture = process.at(grid, x, y)
-        density = jax.vmap(lambda level: jnp.exp(mixture.log_prob(jnp.full_like(grid, level))))(levels)
+        # The mean over each cell: a peak that is sharper than a cell would fall between two of them.
+        below = jax.vmap(lambda edge: mixture.cdf(jnp.full_like(grid, edge)))(edges)
+        density = jnp.diff(below, axis=0) / jnp.diff(edges)[:, None]
         drawn = jax.lax.map(lambda own: process.sample(grid[order], x, y, key=own), jax.random.split(key, _SAMPLES))
         return density, drawn[:, jnp.argsort(order)]
 
     with threadpool_limits(1, "blas"):
         density, samples = jax.block_until_ready(look(process))
     shown = {
-        "x": grid, "y": levels, "density": density, "sample": samples, "x_observed": x, "y_observed": y,
+        "x": grid, "y": (edges[1:] + edges[:-1]) / 2, "density": density, "sample": samples, "x_observed": x, "y_observed": y,
         "x_hidden": tasks.x[0, _OBSERVED_IN_FIGURE:], "y_hidden": tasks.y[0, _OBSERVED_IN_FIGURE:],
     }  # fmt: skip
     return {name: np.asarray(array, np.float32) for name, array in shown.items()}

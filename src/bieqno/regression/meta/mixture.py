@@ -27,6 +27,11 @@ class Mixture(eqx.Module):
         each = self.log_weight - 0.5 * (jnp.log(2 * jnp.pi * self.variances) + square)
         return jax.nn.logsumexp(each, axis=-1)
 
+    def cdf(self, values: Float[Array, "*n"]) -> Float[Array, "*n"]:
+        """Probability that each is at most the given value."""
+        below = jax.scipy.stats.norm.cdf((values[..., None] - self.means) / jnp.sqrt(self.variances))
+        return jnp.sum(jnp.exp(self.log_weight) * below, axis=-1)
+
     @property
     def mean(self) -> Float[Array, "*n"]:
         """Mean of the mixture."""
