@@ -39,7 +39,9 @@ def given_before(process: Bank | ChainProcess, tasks: Tasks) -> Float[np.ndarray
 
 def given_observed(process: ChainProcess, tasks: Tasks, seen: Int[np.ndarray, "b"]) -> Float[np.ndarray, "b n"]:
     """Log-density of each value by itself, given the observed ones alone."""
-    return _in_batches(lambda part: _single(process, tasks.x[part], tasks.y[part], seen[part]), len(tasks.x))
+    return _in_batches(
+        lambda part: _single(process, tasks.x[part], tasks.y[part], jnp.asarray(seen[part])), len(tasks.x)
+    )
 
 
 def under_truth(family: str, tasks: Tasks) -> Float[np.ndarray, "b n"]:
@@ -96,7 +98,7 @@ def _chained(process: Bank | ChainProcess, x: Float[Array, "b n"], y: Float[Arra
 
 @eqx.filter_jit
 def _single(
-    process: ChainProcess, x: Float[Array, "b n"], y: Float[Array, "b n"], seen: Int[np.ndarray, "b"]
+    process: ChainProcess, x: Float[Array, "b n"], y: Float[Array, "b n"], seen: Int[Array, "b"]
 ) -> Float[Array, "b n"]:
     place = jnp.arange(x.shape[1])
     return jax.vmap(lambda x, y, seen: process.at(x, x, y, place < seen).log_prob(y))(x, y, seen)
