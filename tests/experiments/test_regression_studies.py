@@ -1,6 +1,7 @@
 """The paper's two regression studies: its functions, its settings, and a run from end to end."""
 
 import dataclasses
+import re
 
 import jax
 import numpy as np
@@ -8,10 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from bieqno.cli import app
-from bieqno.experiments import read_result, real_data, step_1d, trig_2d
+from bieqno.experiments import meta_1d, meta_tasks, read_result, real_data, step_1d, trig_2d
 from bieqno.experiments.comparison import Prediction
 from bieqno.experiments.regression_methods import METHODS, regression_methods
 from bieqno.regression import baselines, fitting
+from bieqno.report.html_tables import html_tables
 
 STUDIES = {study.NAME: study for study in (step_1d, trig_2d)}
 SCORES = {"rmse", "nlpd", "nlpd_excess", "crps", "coverage_50", "coverage_90", "coverage_95", "seconds"}
@@ -233,3 +235,26 @@ def test_real_data_from_end_to_end(tmp_path):
     assert {row.case for row in result.rows} == {"nile", "sea floor"}
     assert {"ggp-experts", "gp-se", "trees", "gp-best"} == {row.method for row in result.rows}
     assert "nlpd_excess" not in {row.metric for row in result.rows}  # nobody knows the noise
+
+
+def test_tasks_from_end_to_end(tmp_path):
+    done = CliRunner().invoke(app, ["run", "meta-1d", "--preset", "smoke", "--out", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    result = read_result(tmp_path / "meta-1d")
+    assert list(dict.fromkeys(row.case for row in result.rows)) == list(meta_1d.CASES)
+    assert {row.method for row in result.rows} == set(meta_1d.DESCRIPTION.methods)
+    assert all(np.isfinite(row.value) for row in result.rows)
+    assert {row.case for row in result.select(method="gp-true")} == set(meta_tasks.KERNELS)
+    assert all(row.n == 4 for row in result.rows if "published" not in row.method)
+    assert (tmp_path / "meta-1d" / "figures" / "tasks.png").exists()
+    for family, arrays in result.arrays.items():
+        assert arrays["density"].shape == (150, 12), family
+        # All but what lies beyond the levels, half a unit further than any value of the task.
+        mass = arrays["density"].sum("level") * np.diff(arrays["y"])[0]
+        assert float(mass.min()) > 0.5
+        assert float(mass.max()) < 1.001
+    # The higher likelihood is the better one.
+    page = html_tables(result)
+    assert page.count('class="best"') == len(meta_1d.CASES)
+    best = max(result.select(case="sawtooth"), key=lambda row: row.value)
+    assert f"{best.value:.2f}" in re.findall(r'<td class="number winner">([-\d.]+)', page)

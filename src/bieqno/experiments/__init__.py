@@ -9,6 +9,7 @@ from bieqno.experiments import (
     lorenz63_truth,
     lorenz96,
     lorenz96_truth,
+    meta_1d,
     mnmef,
     real_data,
     step_1d,
@@ -23,7 +24,7 @@ from bieqno.experiments.results import Progress, Result, Row, read_result, write
 EXPERIMENTS = {
     module.NAME: module
     for module in (
-        demo, step_1d, trig_2d, real_data, lorenz63, lorenz96, super_filter, ennf_options,
+        demo, step_1d, trig_2d, real_data, meta_1d, lorenz63, lorenz96, super_filter, ennf_options,
         lorenz63_truth, lorenz96_truth, mnmef, irregular, large,
     )
 }  # fmt: skip
@@ -43,6 +44,7 @@ __all__ = [
     "lorenz63_truth",
     "lorenz96",
     "lorenz96_truth",
+    "meta_1d",
     "mnmef",
     "provenance",
     "read_result",

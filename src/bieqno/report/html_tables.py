@@ -24,6 +24,7 @@ _REGRESSION = (
     _Column("rmse", "RMSE", ".3f"),
     _Column("rmse_near_jump", "RMSE near jumps", ".3f"),
     _Column("nlpd", "NLPD", ".2f"),
+    _Column("log_likelihood", "log-likelihood per value", ".2f", lambda value: -value),
     _Column("crps", "CRPS", ".3f"),
     _Column("coverage_95", "inside the 95 % interval", ".2f", lambda value: abs(value - 0.95)),
     _Column("seconds", "seconds", ".1f", None),

@@ -16,6 +16,8 @@ def regression_charts(result: Result) -> Iterator[Chart]:
     if not result.arrays:
         return
     first = next(iter(result.arrays.values()))
+    if "reliability" not in first:  # tasks, whose figures stand as they are
+        return
     cases = {case_title(case): arrays for case, arrays in result.arrays.items()}
     if "noise" not in first.attrs:
         pass  # data from the world: scattered points, and no truth to draw

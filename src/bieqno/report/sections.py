@@ -19,6 +19,8 @@ from bieqno.report.studies import figure_name, of_filters
 _SAFE = " /=:;,.+-()[]{}!*$@|'?^~"  # what may stand in an address within double quotes
 _CAPTIONS = {
     "covariance": "Predicted covariance of noisy new values along the line: what moves together",
+    "tasks": "What the process says about a function after twelve of its values (black): the density of each new value by itself "
+    "(shade), two draws of all together by the chain rule (lines), and what the values were (dots)",
     "growth": "Error, time and memory of one analysis against the number of variables; time is the least of five",
     "distances": "How far the student in each role is from each teacher on unseen windows, RMS over members",
 }

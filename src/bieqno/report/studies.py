@@ -6,6 +6,7 @@ from rich.table import Table
 from bieqno.experiments import Result
 from bieqno.report.filter_figures import filter_figures
 from bieqno.report.filter_tables import filter_tables
+from bieqno.report.meta_figures import of_tasks, task_figures
 from bieqno.report.regression_figures import regression_figures
 from bieqno.report.tables import tables
 
@@ -20,9 +21,14 @@ def study_figures(result: Result) -> dict[str, Figure]:
     parts = result.parts()
     figures: dict[str, Figure] = {}
     for name, part in parts.items():
-        drawn = filter_figures(part) if of_filters(part) else regression_figures(part)
-        figures |= {figure_name(result, name, figure): image for figure, image in drawn.items()}
+        figures |= {figure_name(result, name, figure): image for figure, image in _figures_of(part).items()}
     return figures
+
+
+def _figures_of(part: Result) -> dict[str, Figure]:
+    if of_tasks(part):
+        return task_figures(part)
+    return filter_figures(part) if of_filters(part) else regression_figures(part)
 
 
 def figure_name(result: Result, part: str, figure: str) -> str:

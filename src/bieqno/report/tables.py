@@ -10,6 +10,7 @@ _SHOWN = {
     "rmse": ("RMSE", ".3f", True),
     "rmse_near_jump": ("jumps", ".3f", False),
     "nlpd": ("NLPD", ".2f", True),
+    "log_likelihood": ("log-likelihood", ".2f", True),
     "crps": ("CRPS", ".3f", False),
     "coverage_95": ("95 %", ".2f", False),
     "seconds": ("s", ".1f", False),
