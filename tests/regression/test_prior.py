@@ -267,6 +267,16 @@ def test_the_shipped_prior_knows_jumps():
     assert found["functions"] < min(found["experts"], 0)
 
 
+def test_of_many_inputs_a_trend_is_seen():
+    """Six inputs, of which one matters: among sixty points there is hardly one near, but the slope is well known."""
+    rng = np.random.default_rng(0)
+    inputs, new = rng.uniform(size=(60, 6)), rng.uniform(size=(50, 6))
+    model = GGPRegressor().fit(inputs, 100 + 5 * inputs[:, 0])  # the learned prior knows of four inputs at most
+    assert model.predict(new) == pytest.approx(100 + 5 * new[:, 0], abs=0.2)  # the values' range is 5
+    turned = GGPRegressor(prior="experts", same_units=True).fit(inputs[:, ::-1], 100 + 5 * inputs[:, 0])
+    assert turned.predict(new[:, ::-1]) == pytest.approx(100 + 5 * new[:, 0], abs=0.2)
+
+
 def test_constant_inputs_are_no_dimension_and_known_noise_is_the_least_variance():
     points, inputs, targets = surface()
     plain = GGPRegressor(prior="experts").fit(inputs, targets)

@@ -18,7 +18,7 @@ from bieqno.regression.checking import Table, checked_rows, checked_targets
 from bieqno.regression.fitted import FittedProcess
 from bieqno.regression.fitting import LEAST_ROWS, Settings, fit_process
 from bieqno.regression.held_out import HeldOut, as_text, stacked
-from bieqno.regression.prior import LocalProcess, ZeroShot, condition_prior, fine_tune, prior_named
+from bieqno.regression.prior import MAX_DIMENSION, LocalProcess, ZeroShot, condition_prior, fine_tune, prior_named
 from bieqno.regression.process import GeneralizedGaussianProcess
 from bieqno.regression.scaling import Scaling
 from bieqno.regression.splits import Data
@@ -62,7 +62,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     Nothing is trained by default: each point is predicted from the observations round it by a process that has learned from
     many functions of one to four inputs before (``prior="functions"``), or by a mixture of local Gaussian processes that
-    have learned nothing (``prior="experts"``).
+    have learned nothing (``prior="experts"``). Of more inputs it is always the latter, round a linear trend.
 
     With ``prior=None`` a small ensemble of generalized Gaussian processes is trained to predict random parts of the data from
     the rest. Each member holds out another fold; their held-out loss decides when to stop and how wide the predictions
@@ -192,6 +192,8 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if alpha.any():
             raise ValueError("a prior does not weigh observations by alpha; use prior=None, or leave alpha out")
         process = prior_named(str(self.prior))
+        if np.count_nonzero(np.ptp(X, axis=0)) > MAX_DIMENSION:
+            process = prior_named("experts")  # of so many inputs nothing was learned
         conditioned = [
             condition_prior(process, X, column, noise=noise, same_units=self.same_units) for column in columns.T
         ]

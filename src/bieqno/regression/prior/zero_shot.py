@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.spatial import KDTree
+from sklearn.linear_model import RidgeCV
 from threadpoolctl import threadpool_limits
 
 from bieqno.gaussian import LowRankGaussian
@@ -17,6 +18,7 @@ from bieqno.regression.fitted import make_data
 from bieqno.regression.held_out import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.prior.grouping import group
+from bieqno.regression.prior.layouts import MAX_DIMENSION
 from bieqno.regression.prior.left_out import choose, leave_out
 from bieqno.regression.prior.local_process import Circumstances, LocalProcess, Stations, look_around
 from bieqno.regression.prior.neighbourhood import NEIGHBOURS, search_rows, spread_rows
@@ -36,6 +38,7 @@ class ZeroShot(AbstractPredictive):
         data: the observations.
         scaling: of inputs and targets.
         columns: the inputs that vary; what is constant is no dimension of the space.
+        slope: along each of them, of a linear trend in scaled units that the observed targets are without.
         noise: standard deviation of the noise in scaled units, if it is known.
         variance_factor: of the predicted variance, found on observations that were left out in turn.
     """
@@ -44,6 +47,7 @@ class ZeroShot(AbstractPredictive):
     data: Data
     scaling: Scaling
     columns: np.ndarray
+    slope: np.ndarray
     noise: Float[Array, ""] | None
     variance_factor: Float[Array, ""]
 
@@ -52,6 +56,8 @@ class ZeroShot(AbstractPredictive):
             raise ValueError("it needs a local process and data")
         if not isinstance(self.scaling, Scaling) or self.data.inputs.shape[1:] != self.columns.shape:
             raise ValueError("data and columns differ in their number of inputs")
+        if self.slope.shape != self.columns.shape:
+            raise ValueError(f"a slope along {self.columns.shape} inputs is needed, got {self.slope.shape}")
         if not set(self.columns.tolist()) <= set(range(len(self.scaling.input_shift))):
             raise ValueError("there are columns that have no scaling")
         if self.noise is not None and self.noise.shape != ():
@@ -80,7 +86,9 @@ class ZeroShot(AbstractPredictive):
         for start in range(0, len(stations), CHUNK):
             own, rows = (_padded(array[start : start + CHUNK]) for array in (stations, members))
             asked = Stations(*map(jnp.asarray, (own, search_rows(tree, tree.data[own]), points[rows])))
-            yield self._predicted(asked, seen), rows.ravel()
+            found = self._predicted(asked, seen)
+            trend = jnp.asarray((points[rows] @ self.slope).ravel(), found.mean.dtype)
+            yield LowRankGaussian(found.mean + trend, found.factor, found.log_diag), rows.ravel()
 
     def left_out(self) -> HeldOut:
         """How observations are predicted from the others, in scaled units; of many, some hundreds are."""
@@ -157,10 +165,24 @@ def condition_prior(
     data = make_data(scaling, X, y, np.zeros(len(y)))
     varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
     columns = varying if len(varying) else np.arange(1)
-    data = eqx.tree_at(lambda d: d.inputs, data, data.inputs[:, columns])
+    inputs = np.asarray(data.inputs)[:, columns]
+    slope = _slope(inputs[: len(y)], np.asarray(data.targets)[: len(y)])
+    rest = jnp.where(data.mask, data.targets - jnp.asarray(inputs @ slope, data.targets.dtype), 0)
+    data = eqx.tree_at(lambda d: (d.inputs, d.targets), data, (jnp.asarray(inputs), rest))
     return ZeroShot(
-        process=process, data=data, scaling=scaling, columns=columns, noise=scaled, variance_factor=jnp.ones(())
-    ).calibrated()
+        process=process, data=data, scaling=scaling, columns=columns, slope=slope, noise=scaled,
+        variance_factor=jnp.ones(()),
+    ).calibrated()  # fmt: skip
+
+
+def _slope(inputs: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n"]) -> Float[np.ndarray, "d"]:
+    """Of a ridge regression if there are more inputs than the prior has seen, and zero otherwise.
+
+    In many dimensions no observation is near, and the trend is most of what can be known; in few the experts see it.
+    """
+    if inputs.shape[1] <= MAX_DIMENSION or len(targets) < 3:
+        return np.zeros(inputs.shape[1])
+    return np.asarray(RidgeCV(np.geomspace(1e-3, 1e5, 17)).fit(inputs, targets).coef_, np.float64)
 
 
 def one_thread() -> AbstractContextManager[object]:
