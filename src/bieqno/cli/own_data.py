@@ -68,7 +68,8 @@ def fit(
     with stoppable(lambda: "nothing was written"):
         model.fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
     model.save(out)
-    typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows, {model.n_iter_} training steps")
+    trained = f"{model.n_iter_} training steps" if model.n_iter_ else f"from the prior {prior} as it is"
+    typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows, {trained}")
     typer.echo(f"rows that were held out:\n{model.summary()}")
     typer.echo(f"written to {out}")
 

@@ -1,6 +1,7 @@
 """`GGPRegressor`: the generalized Gaussian process with the face of a scikit-learn estimator."""
 
 import os
+import warnings
 from operator import index
 from typing import Any
 
@@ -18,7 +19,16 @@ from bieqno.regression.checking import Table, checked_rows, checked_targets
 from bieqno.regression.fitted import FittedProcess
 from bieqno.regression.fitting import LEAST_ROWS, Settings, fit_process
 from bieqno.regression.held_out import HeldOut, as_text, stacked
-from bieqno.regression.prior import MAX_DIMENSION, LocalProcess, ZeroShot, condition_prior, fine_tune, prior_named
+from bieqno.regression.prior import (
+    MAX_DIMENSION,
+    NEIGHBOURS,
+    LocalProcess,
+    Trend,
+    ZeroShot,
+    condition_prior,
+    fine_tune,
+    prior_named,
+)
 from bieqno.regression.process import GeneralizedGaussianProcess
 from bieqno.regression.scaling import Scaling
 from bieqno.regression.splits import Data
@@ -26,7 +36,7 @@ from bieqno.tensorfile import PersistenceError
 
 # What a fit finds beside the processes; `load` gives it back.
 _FOUND = (
-    "n_features_in_", "feature_names_in_", "target_names_", "single_output_", "fold_seed_", "n_iter_", "held_out_",
+    "n_features_in_", "feature_names_in_", "target_names_", "single_output_", "fold_seed_", "n_iter_",
 )  # fmt: skip
 
 
@@ -50,11 +60,12 @@ class _Saved(eqx.Module):
         names = self.found.get("feature_names_in_")
         if self.found.get("n_features_in_") != size or (names is not None and len(names) != size):
             raise ValueError(f"it names {self.found.get('n_features_in_')} inputs, its processes have {size}")
-        if set(self.found) > set(_FOUND):
-            raise ValueError(f"it knows of {sorted(set(self.found) - set(_FOUND))}, which a fit does not find")
+        if set(self.found) | {"feature_names_in_"} != set(_FOUND):
+            differing = sorted(set(self.found) ^ (set(_FOUND) - {"feature_names_in_"}))
+            raise ValueError(f"it differs from what a fit finds in {differing}")
 
 
-_STORED = (_Saved, FittedProcess, GeneralizedGaussianProcess, Scaling, Data, ZeroShot, LocalProcess)
+_STORED = (_Saved, FittedProcess, GeneralizedGaussianProcess, Scaling, Data, HeldOut, ZeroShot, LocalProcess, Trend)
 
 
 class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -162,9 +173,11 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         columns = y[:, None] if y.ndim == 1 else y
         random = check_random_state(self.random_state)
         if self.prior is not None:
-            self._start_from_prior(X, columns, alpha, settings.noise)
+            self._start_from_prior(X, columns, alpha, settings)
             self.single_output_ = y.ndim == 1
             return self
+        if settings.fine_tune:
+            raise ValueError("fine_tune needs a prior to begin with, and prior is None")
         previous = getattr(self, "processes_", None) if self.warm_start else None
         if previous is not None and any(isinstance(process, ZeroShot) for process in previous):
             raise ValueError("warm_start cannot go on from a fit with a prior, in which nothing was trained")
@@ -181,32 +194,40 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                     start=None if previous is None else previous[i], on_progress=on_progress,
                 )  # fmt: skip
             fits.append(fitted)
-        self.processes_: tuple[FittedProcess | ZeroShot, ...] = tuple(process for process, _, _ in fits)
+        self.processes_: tuple[FittedProcess | ZeroShot, ...] = tuple(process for process, _ in fits)
         self.single_output_ = y.ndim == 1
         self.fold_seed_: int = fold_seed
-        self.n_iter_ = max(result.best_step for _, result, _ in fits)
-        self._score([held_out for _, _, held_out in fits])
+        self.n_iter_ = max(result.best_step for _, result in fits)
         return self
 
-    def _start_from_prior(self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, noise: float | None) -> None:
+    def _start_from_prior(self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, settings: Settings) -> None:
         if alpha.any():
             raise ValueError("a prior does not weigh observations by alpha; use prior=None, or leave alpha out")
+        places = len(np.unique(X, axis=0))
+        if len(X) > 4 * places:
+            warnings.warn(
+                f"{len(X)} rows are at {places} places only, and a prior looks at the {NEIGHBOURS} nearest rows: it hardly "
+                "sees other places; average the rows of each place, or use prior=None",
+                stacklevel=3,
+            )
         process = prior_named(str(self.prior))
         if np.count_nonzero(np.ptp(X, axis=0)) > MAX_DIMENSION:
             process = prior_named("experts")  # of so many inputs nothing was learned
         conditioned = [
-            condition_prior(process, X, column, noise=noise, same_units=self.same_units) for column in columns.T
+            condition_prior(process, X, column, noise=settings.noise, same_units=settings.same_units)
+            for column in columns.T
         ]
-        if self.fine_tune:
+        if settings.fine_tune:
             with training_bar("fine-tune", visible=self.verbose) as on_progress:
                 conditioned = [fine_tune(one, on_progress=on_progress) for one in conditioned]
         self.processes_ = tuple(conditioned)
-        self.fold_seed_, self.n_iter_ = 0, 0
-        self._score([process.left_out() for process in conditioned])
+        self.fold_seed_, self.n_iter_ = 0, max(process.steps for process in conditioned)
 
-    def _score(self, held_out: list[HeldOut]) -> None:
-        units = [float(process.scaling.target_scale) for process in self.processes_]
-        self.held_out_ = stacked([own.scores(unit) for own, unit in zip(held_out, units, strict=True)])
+    @property
+    def held_out_(self) -> dict[str, np.ndarray]:
+        """Scores of predictions of rows that they did not know."""
+        check_is_fitted(self, "processes_")
+        return stacked([own.held_out.scores(float(own.scaling.target_scale)) for own in self.processes_])
 
     def summary(self) -> str:
         """What the fit knows about itself: how well it predicted rows that it did not know.
@@ -220,11 +241,11 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
                rows   RMSE    NLPD  50 %  90 %  95 %  PIT, % in tenths
             y    40 ...
         """
-        check_is_fitted(self)
-        if not self.held_out_["rows"].any():
+        scores = self.held_out_
+        if not scores["rows"].any():
             return "no rows were held out (members=1)"
         names = ["y"] if self.single_output_ else [f"y{i}" for i in range(len(self.processes_))]
-        return as_text(self.held_out_, names if self.target_names_ is None else list(self.target_names_))
+        return as_text(scores, names if self.target_names_ is None else list(self.target_names_))
 
     @property
     def calibration_(self) -> np.ndarray:
@@ -235,13 +256,18 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def condition(self, X: Table, y: Table, alpha: float | Table = 0.0) -> "GGPRegressor":
         """Take `X`, `y` as the observations from now on, in place of those before, without training again.
 
+        With a prior that is a new fit, but that weights which were fine-tuned stay as they are. Otherwise what is known of
+        held-out rows stays that of the fit.
+
         Args:
             X: inputs.
             y: targets; rows with a NaN are left out with a warning.
             alpha: variance of their further noise, for a process that was fitted with one value per row.
         """
         check_is_fitted(self)
-        X, y, variances = checked_rows(self, X, y, alpha, reset=False, least=1)
+        # From a single value a prior could not tell how far values spread.
+        least = LEAST_ROWS if isinstance(self.processes_[0], ZeroShot) else 1
+        X, y, variances = checked_rows(self, X, y, alpha, reset=False, least=least)
         columns = y[:, None] if y.ndim == 1 else y
         if columns.shape[1] != len(self.processes_):
             raise ValueError(f"fitted to {len(self.processes_)} outputs, got y with {columns.shape[1]}")
@@ -318,7 +344,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         model = cls(**saved.settings)
         model.processes_ = saved.processes
         for name, value in saved.found.items():
-            setattr(model, name, _arrays(value))
+            setattr(model, name, np.asarray(value) if isinstance(value, list) else value)
         return model
 
     def __getstate__(self) -> dict[str, Any]:
@@ -349,13 +375,4 @@ def _names(y: Table) -> np.ndarray | None:
 
 def _plain(value: Any) -> Any:
     """Arrays as lists, which any file can hold; strings among them too."""
-    if isinstance(value, dict):
-        return {name: _plain(own) for name, own in value.items()}
     return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _arrays(value: Any) -> Any:
-    """What `_plain` was given."""
-    if isinstance(value, dict):
-        return {name: _arrays(own) for name, own in value.items()}
-    return np.asarray(value) if isinstance(value, list) else value

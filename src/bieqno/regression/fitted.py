@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import EquivariantOperator
+from bieqno.regression.held_out import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.process import GeneralizedGaussianProcess, combine
 from bieqno.regression.scaling import Scaling
@@ -27,8 +28,11 @@ class FittedProcess(AbstractPredictive):
     data: Data
     scaling: Scaling
     variance_factor: Float[Array, ""]
+    held_out: HeldOut
 
     def __check_init__(self) -> None:
+        if not isinstance(self.held_out, HeldOut):
+            raise ValueError("a fitted process knows how rows were predicted that were held out")
         if not self.members or any(not isinstance(member, GeneralizedGaussianProcess) for member in self.members):
             raise ValueError("a fitted process has members, each a generalized Gaussian process")
         if not isinstance(self.data, Data) or not isinstance(self.scaling, Scaling) or self.variance_factor.shape != ():

@@ -32,6 +32,7 @@ LEAST_ROWS = 3
 """Two to learn from, one to hold out."""
 
 _CHUNK_STEPS = 50
+_SWITCHES = ("set_interaction", "same_units", "fine_tune")
 # The same object for the same rate, so that what was compiled is used again.
 _OPTIMIZERS: dict[float, optax.GradientTransformation] = {}
 
@@ -48,6 +49,8 @@ class Settings:
     set_interaction: bool
     targets: int | None
     observations: int | None
+    same_units: bool
+    fine_tune: bool
     max_steps: int
     batch_size: int
     patience: int
@@ -68,7 +71,7 @@ def _checked(name: str, value: Any) -> Any:
     if value is None and optional:
         return None
     try:
-        if name == "set_interaction":
+        if name in _SWITCHES:
             return bool(operator.index(value))
         if name in {"noise", "learning_rate"}:
             number = float(value)
@@ -82,7 +85,7 @@ def _checked(name: str, value: Any) -> Any:
     except (TypeError, ValueError) as error:
         kind = {
             "noise": "a number that is not negative", "learning_rate": "a positive number",
-            "set_interaction": "True or False",
+            **dict.fromkeys(_SWITCHES, "True or False"),
         }.get(name, "a whole number of at least 1")  # fmt: skip
         raise ValueError(f"{name} must be {kind}{' or None' * optional}, got {value!r}") from error
 
@@ -98,7 +101,7 @@ def fit_process(
     fold_seed: int,
     start: FittedProcess | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-) -> tuple[FittedProcess, FitResult[GeneralizedGaussianProcess], HeldOut]:
+) -> tuple[FittedProcess, FitResult[GeneralizedGaussianProcess]]:
     """Train members, each with its own fold held out, stop and calibrate by the held-out points.
 
     Args:
@@ -111,9 +114,6 @@ def fit_process(
         fold_seed: of the folds; the same in a warm start, so that nothing held out has been trained on.
         start: a fit to go on from.
         on_progress: as in `bieqno.fit`.
-
-    Returns:
-        The process, the story of its training, and how the rows were predicted that were held out, in scaled units.
     """
     scaling = Scaling.of(X, y)
     data = make_data(scaling, X, y, noise_variance)
@@ -146,13 +146,15 @@ def fit_process(
         key=fit_key,
         on_progress=on_progress,
     )
-    factor, left_out = jnp.ones(()), HeldOut(np.zeros(0), np.zeros(0))
+    factor, left_out = jnp.ones(()), HeldOut.none()
     if validation is not None:
         factor, error, std = _calibrated(result.module, validation)
         there = np.asarray(validation.point_mask)
         left_out = HeldOut(*(np.asarray(values, np.float64)[there] for values in (error, std)))
-    fitted = FittedProcess(members=unstack(result.module), data=data, scaling=scaling, variance_factor=factor)
-    return fitted, result, left_out
+    fitted = FittedProcess(
+        members=unstack(result.module), data=data, scaling=scaling, variance_factor=factor, held_out=left_out
+    )
+    return fitted, result
 
 
 @eqx.filter_jit

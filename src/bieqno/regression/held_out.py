@@ -1,8 +1,8 @@
 """How well rows that were held out were predicted: what a fit says about itself."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+import equinox as eqx
 import numpy as np
 from jaxtyping import Float
 
@@ -12,12 +12,25 @@ PIT_BINS = 10
 _COVERAGES = tuple(f"coverage_{level * 100:g}" for level in metrics.COVERAGE_LEVELS)
 
 
-class HeldOut(NamedTuple):
-    """Predictions of rows that they did not know, in any units."""
+class HeldOut(eqx.Module):
+    """Predictions of rows that they did not know, in scaled units.
+
+    Attributes:
+        error: value minus mean.
+        std: standard deviation.
+    """
 
     error: Float[np.ndarray, "n"]
-    """Value minus mean."""
     std: Float[np.ndarray, "n"]
+
+    def __check_init__(self) -> None:
+        if self.error.ndim != 1 or self.error.shape != self.std.shape:
+            raise ValueError(f"errors of shape {self.error.shape} do not go with deviations of {self.std.shape}")
+
+    @classmethod
+    def none(cls) -> "HeldOut":
+        """Of no rows."""
+        return cls(np.zeros(0), np.zeros(0))
 
     def scores(self, unit: float = 1.0) -> dict[str, np.ndarray]:
         """What a unit of these makes in the units of the data, and the scores there.

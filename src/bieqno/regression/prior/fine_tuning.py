@@ -2,9 +2,11 @@
 
 Every observation is predicted from the others, and the weights go down the loss of these predictions. Four members each
 leave a fold of the rows aside, which tells when to stop; a fifth one, whose weights are used, learns from all of them. The
-decompositions are made once: only the network learns, and a step costs little.
+decompositions are made once: only the network learns, and a step costs little. Single predictions are what it learns from, not
+how they hang together.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import equinox as eqx
@@ -14,12 +16,13 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bieqno.gaussian import LowRankGaussian
 from bieqno.regression.prior.experts import Opinions
 from bieqno.regression.prior.left_out import choose, leave_out
 from bieqno.regression.prior.local_process import Circumstances, LocalProcess, Stations, asked
 from bieqno.regression.prior.neighbourhood import Neighbourhood
 from bieqno.regression.prior.pretraining import single_losses
-from bieqno.regression.prior.zero_shot import ZeroShot, one_thread
+from bieqno.regression.prior.zero_shot import ZeroShot, one_thread, widening
 from bieqno.regression.splits import Data
 from bieqno.training import Progress, fit
 
@@ -44,9 +47,13 @@ class LeftOut(eqx.Module):
         """As a source of batches: always all of them."""
         return self
 
+    def predicted(self, process: LocalProcess) -> LowRankGaussian:
+        """All of them, each from the others."""
+        return process.conclude(self.points, self.seen, self.opinions, self.circumstances)
+
     def losses(self, process: LocalProcess) -> Float[Array, "n"]:
         """Negative log-density of each."""
-        return single_losses(process.conclude(self.points, self.seen, self.opinions, self.circumstances), self.values)
+        return single_losses(self.predicted(process), self.values)
 
 
 class FoldLoss(eqx.Module):
@@ -54,14 +61,20 @@ class FoldLoss(eqx.Module):
 
     rows: LeftOut
 
-    def each(self, members: LocalProcess) -> Float[Array, "n"]:
-        """Loss of each row."""
-        losses = eqx.filter_vmap(self.rows.losses)(members)
-        return jnp.take_along_axis(losses, self.rows.folds[None], axis=0)[0]
+    def moments(self, members: LocalProcess) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
+        """Error and standard deviation of each row."""
+
+        def of_member(process: LocalProcess) -> tuple[Array, Array]:
+            gaussian = self.rows.predicted(process)
+            return self.rows.values - gaussian.mean, gaussian.std
+
+        every = eqx.filter_vmap(of_member)(members)
+        error, std = (jnp.take_along_axis(x, self.rows.folds[None], axis=0)[0] for x in every)
+        return error, std
 
     def __call__(self, members: LocalProcess) -> Float[Array, ""]:
-        """Mean over the rows."""
-        return jnp.mean(self.each(members))
+        """Mean loss of the rows."""
+        return jnp.mean(_losses(*self.moments(members)))
 
 
 def fine_tune(start: ZeroShot, *, on_progress: Callable[[Progress], None] | None = None) -> ZeroShot:
@@ -72,8 +85,8 @@ def fine_tune(start: ZeroShot, *, on_progress: Callable[[Progress], None] | None
         on_progress: as in `bieqno.fit`.
 
     Returns:
-        The tuned one, or `start` itself where rows that were not learned from are not better predicted by more than two
-        standard errors, or where there are few rows.
+        The tuned one, judged by the members that had not learned from a row; or `start` itself where these do not predict
+        better by more than two standard errors, both with the variance widened as it needs, or where there are few rows.
     """
     tree = start.tree()
     chosen = choose(tree.n)
@@ -88,15 +101,17 @@ def fine_tune(start: ZeroShot, *, on_progress: Callable[[Progress], None] | None
         lambda x: jnp.broadcast_to(x, (FOLDS + 1, *x.shape)) if eqx.is_array(x) else x, start.process
     )
     held_out = FoldLoss(rows)
-    tuned = fit(
+    result = fit(
         members, member_loss, rows, steps=STEPS, chunk_steps=5, optimizer=_OPTIMIZER, validate=held_out,
         patience=PATIENCE, key=jax.random.key(0), on_progress=on_progress,
-    ).module  # fmt: skip
-    gain = np.asarray(_each(held_out, members) - _each(held_out, tuned))
-    if gain.mean() < 2 * gain.std() / np.sqrt(len(gain)):
+    )  # fmt: skip
+    gain = _widened_losses(*_moments(held_out, members)) - _widened_losses(*_moments(held_out, result.module))
+    if not gain.mean() > 2 * gain.std() / np.sqrt(len(gain)):
         return start
-    last = jax.tree.map(lambda x: x[-1] if eqx.is_array(x) else x, tuned)
-    return eqx.tree_at(lambda z: z.process, start, last).calibrated()
+    last = jax.tree.map(lambda x: x[-1] if eqx.is_array(x) else x, result.module)
+    tuned = dataclasses.replace(start, process=last, steps=int(result.best_step))
+    error, std = (np.asarray(x, np.float64) for x in _moments(held_out, result.module))
+    return tuned.judged(error, std, chosen)
 
 
 def member_loss(members: LocalProcess, batch: LeftOut, *, key: PRNGKeyArray) -> Float[Array, ""]:
@@ -112,5 +127,14 @@ def _asked(stations: Stations, data: Data, circumstances: Circumstances) -> tupl
 
 
 @eqx.filter_jit
-def _each(held_out: FoldLoss, members: LocalProcess) -> Float[Array, "n"]:
-    return held_out.each(members)
+def _moments(held_out: FoldLoss, members: LocalProcess) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
+    return held_out.moments(members)
+
+
+def _losses(error: Float[Array, "n"], std: Float[Array, "n"]) -> Float[Array, "n"]:
+    return 0.5 * (jnp.log(2 * jnp.pi * std**2) + (error / std) ** 2)
+
+
+def _widened_losses(error: Float[Array, "n"], std: Float[Array, "n"]) -> Float[np.ndarray, "n"]:
+    """With the variance as wide as the errors ask for, which is how predictions will be made."""
+    return np.asarray(_losses(error, std * np.sqrt(widening(np.asarray(error), np.asarray(std)))), np.float64)

@@ -31,7 +31,7 @@ def leave_out(tree: KDTree, rows: Int[np.ndarray, "n"]) -> Stations:
     near = _without(tree.query(points, k=2)[1], rows)[:, 0]
     # One more than is needed, for one of them may be left out.
     around = _without(search_rows(tree, tree.data[near], NEIGHBOURS + 1), rows)
-    return Stations(jnp.asarray(near), jnp.asarray(around[:, :NEIGHBOURS]), jnp.asarray(points[:, None], jnp.float32))
+    return Stations(jnp.asarray(near), jnp.asarray(around[:, :NEIGHBOURS]), jnp.asarray(points[:, None]))
 
 
 def _without(found: Int[np.ndarray, "n k"], rows: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n k"]:
