@@ -35,7 +35,7 @@ from bieqno.training import Progress as TrainingProgress
 
 NAME = "meta-1d"
 DESCRIPTION = Description(
-    title="Functions that many others were learned from",
+    title="Learning from many functions",
     question="A process is trained on thousands of functions: smooth, rough, weakly periodic, sawtooths. Given up to 30 values "
     "of a new one, what density does it give to 50 or 100 further values, and how near is that to the best possible?",
     claim="None; the paper does not go there. Bruinsma et al. (2023) report neural processes, each trained for one family by "
@@ -51,7 +51,7 @@ MIXTURE = "mixture"
 CASES = {**TARGETS, MIXTURE: 100}
 """Values to be predicted in each."""
 
-# Log-likelihood per value, as printed by Bruinsma et al. (2023) and, of the mixture, with 100 values of every family.
+# Log-likelihood per value as published for these tasks; taken over, not run again here.
 _PUBLISHED = {
     "GNP (published)": {"sawtooth": -0.18, MIXTURE: -0.69},
     "ConvGNP (published)": {"sawtooth": 2.87, MIXTURE: 0.16},

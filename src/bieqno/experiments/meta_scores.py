@@ -26,7 +26,7 @@ def draw(key: PRNGKeyArray, count: int, families: tuple[str, ...]) -> tuple[Task
     """Tasks of some families, so many of each, and how many values of each task are observed."""
     task_key, seen_key = jax.random.split(key)
     with threadpool_limits(1, "blas"):
-        tasks = jax.block_until_ready(eqx.filter_jit(TaskSource(count))(task_key))
+        tasks = jax.block_until_ready(_drawn(TaskSource(count), task_key))
     rows = np.concatenate([np.arange(count) + count * FAMILIES.index(family) for family in families])
     seen = np.asarray(jax.random.randint(seen_key, (len(tasks.x),), 0, MOST_OBSERVED + 1))
     return Tasks(tasks.x[rows], tasks.y[rows]), seen[rows]
@@ -65,20 +65,8 @@ def picture(process: ChainProcess, tasks: Tasks, points: int, key: PRNGKeyArray)
     x, y = tasks.x[0, :_OBSERVED_IN_FIGURE], tasks.y[0, :_OBSERVED_IN_FIGURE]
     low, high = jnp.min(tasks.y[0]), jnp.max(tasks.y[0])
     grid, edges = jnp.linspace(-2, 2, points), jnp.linspace(low - 0.5, high + 0.5, 151)
-    # Samples in random order, as the tasks' own values are: neighbours at once would be told apart by noise alone.
-    order = jax.random.permutation(key, points)
-
-    @eqx.filter_jit
-    def look(process: ChainProcess) -> tuple[Array, Array]:
-        mixture = process.at(grid, x, y)
-        # The mean over each cell: a peak that is sharper than a cell would fall between two of them.
-        below = jax.vmap(lambda edge: mixture.cdf(jnp.full_like(grid, edge)))(edges)
-        density = jnp.diff(below, axis=0) / jnp.diff(edges)[:, None]
-        drawn = jax.lax.map(lambda own: process.sample(grid[order], x, y, key=own), jax.random.split(key, _SAMPLES))
-        return density, drawn[:, jnp.argsort(order)]
-
     with threadpool_limits(1, "blas"):
-        density, samples = jax.block_until_ready(look(process))
+        density, samples = jax.block_until_ready(_density_and_samples(process, grid, edges, x, y, key))
     shown = {
         "x": grid, "y": (edges[1:] + edges[:-1]) / 2, "density": density, "sample": samples, "x_observed": x, "y_observed": y,
         "x_hidden": tasks.x[0, _OBSERVED_IN_FIGURE:], "y_hidden": tasks.y[0, _OBSERVED_IN_FIGURE:],
@@ -89,6 +77,29 @@ def picture(process: ChainProcess, tasks: Tasks, points: int, key: PRNGKeyArray)
 def _in_batches(densities: Callable[[slice], Float[Array, "b n"]], count: int) -> Float[np.ndarray, "b n"]:
     with threadpool_limits(1, "blas"):  # threads of its own slow down small matrices
         return np.concatenate([densities(slice(start, start + _BATCH)) for start in range(0, count, _BATCH)])
+
+
+@eqx.filter_jit
+def _drawn(source: TaskSource, key: PRNGKeyArray) -> Tasks:
+    return source(key)
+
+
+@eqx.filter_jit
+def _density_and_samples(
+    process: ChainProcess,
+    grid: Float[Array, "p"],
+    edges: Float[Array, "e"],
+    x: Float[Array, "n"],
+    y: Float[Array, "n"],
+    key: PRNGKeyArray,
+) -> tuple[Float[Array, "_ p"], Float[Array, "s p"]]:
+    mixture = process.at(grid, x, y)
+    # The mean over each cell: a peak that is sharper than a cell would fall between two of them.
+    below = jax.vmap(lambda edge: mixture.cdf(jnp.full_like(grid, edge)))(edges)
+    # Drawn in random order, as the tasks' own values are.
+    order = jax.random.permutation(key, len(grid))
+    drawn = jax.lax.map(lambda own: process.sample(grid[order], x, y, key=own), jax.random.split(key, _SAMPLES))
+    return jnp.diff(below, axis=0) / jnp.diff(edges)[:, None], drawn[:, jnp.argsort(order)]
 
 
 @eqx.filter_jit
