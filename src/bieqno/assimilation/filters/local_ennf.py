@@ -25,6 +25,7 @@ class LocalEnNF(eqx.Module):
         >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation
         >>> from bieqno.assimilation.surroundings import Places
+        >>> from bieqno.operators import Standardiser
         >>> ring = Places.grid(8, period=8.0)
         >>> around = Surroundings.of(ring, ring.at([0]), radius=2.0, reach=1.0)
         >>> plain = Standardiser.unit(1)
