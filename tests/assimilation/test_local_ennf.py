@@ -18,7 +18,7 @@ from bieqno.assimilation import (
     load_filter,
     save_filter,
 )
-from bieqno.assimilation.filters import local_ennf
+from bieqno.assimilation.filters import local_update
 from bieqno.assimilation.filters.rotation import mirrored
 from bieqno.assimilation.filters.tapered_gain import weights
 from bieqno.assimilation.surroundings import Links, spacing
@@ -114,7 +114,7 @@ def test_gradients_are_finite_where_all_members_agree(update):
 
 def test_chunks_give_the_same(update, monkeypatch):
     whole = analyse(update, PRIOR, VALUE, around(STATIONS), NOISE)
-    monkeypatch.setattr(local_ennf, "CHUNK", 5 * N * 4)  # five variables at a time, so that the last chunk is padded
+    monkeypatch.setattr(local_update, "CHUNK", 5 * N * 4)  # five variables at a time, so that the last chunk is padded
     observed = Observation(STATIONS, 0.5).window(VALUE)
     cut = eqx.filter_jit(lambda *given: update(*given))(PRIOR, observed, around(STATIONS), NOISE)
     np.testing.assert_allclose(cut, whole, **CLOSE)
@@ -131,6 +131,40 @@ def test_the_same_weights_serve_on_a_larger_ring(update):
     found = analyse(large.update, prior, value, large.surroundings, noise, stations=stations)
     # Variable 5 sees the stations 3 and 7, in both; these are beyond the radius of all others but 0, which is in both.
     np.testing.assert_allclose(found[:, 5], analyse(update, PRIOR, VALUE, around(STATIONS), NOISE)[:, 5], **CLOSE)
+
+
+def test_a_large_ring_is_as_many_small_ones(update):
+    """Beyond some hundreds of variables neighbours are looked at in loops, and in chunks: with the same result."""
+    times = 100
+    ring = Places.grid(times * SIZE, period=float(times * SIZE))
+    stations = np.add.outer(SIZE * np.arange(times), np.array(STATIONS)).ravel()
+    places = Surroundings.of(ring, ring.at(stations), radius=4.0, reach=2.0)
+    prior, noise = jnp.tile(PRIOR, times), jnp.tile(NOISE, times)
+    chosen = jnp.array(stations)
+    observed = Observation(lambda z: z[chosen], 0.5).window(jnp.tile(VALUE, times))
+    found = eqx.filter_jit(lambda *given: update(*given))(prior, observed, places, noise)
+    # The gain's conjugate gradients take steps for all together, of the same length where all are the same.
+    np.testing.assert_allclose(found, jnp.tile(analyse(update, PRIOR, VALUE, around(STATIONS), NOISE), times), **CLOSE)
+
+
+def irregular(count, seed):
+    return Places(SIZE * np.random.default_rng(seed).random((count, 1)), period=float(SIZE))
+
+
+@pytest.mark.parametrize(("here", "patterns"), [(RING, 1), (irregular(8, 0), 8), (irregular(50, 0), 50)])
+def test_what_is_made_for_each_pattern_is_what_each_place_sees(here, patterns):
+    """One pattern, a few and many, which are told to places in three ways."""
+    links = Links.within(3.0, here, here)
+    assert len(links.offset) == patterns
+    offset = np.broadcast_to(links.spread(links.offset), (*links.offset.shape[1:], len(here.positions)))
+    offset = np.moveaxis(offset, -1, 0) * 3.0
+    present = np.broadcast_to(links.spread(links.present), links.indices.shape[::-1]).T
+    direct = here.positions[np.asarray(links.indices)] - here.positions[:, None]
+    direct = (direct + SIZE / 2) % SIZE - SIZE / 2
+    # Relative positions are kept to a millionth of the radius.
+    np.testing.assert_allclose(present[..., None] * (offset - direct), 0, atol=1e-5)
+    gaps = np.abs(here.positions - here.positions.T)
+    np.testing.assert_array_equal(present.sum(axis=1), (np.minimum(gaps, SIZE - gaps) <= 3.0).sum(axis=1))
 
 
 def test_two_dimensions_and_two_fields(tmp_path):
@@ -230,7 +264,7 @@ def test_mirrored_members_have_the_same_mean_and_covariance(members, seed):
 
 def test_offsets_go_the_shorter_way():
     links = Links.within(2.0, RING, RING)
-    signed = np.asarray(links.offset[0, :, 0] * 2)
+    signed = np.asarray(links.offset[links.pattern[0], :, 0] * 2)
     assert dict(zip(np.asarray(links.indices[0]).tolist(), signed.tolist(), strict=True)) == {
         0: 0.0, 1: 1.0, 11: -1.0, 2: 2.0, 10: -2.0,
     }  # fmt: skip

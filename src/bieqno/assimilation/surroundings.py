@@ -5,11 +5,14 @@ from collections.abc import Sequence
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 from scipy.spatial import KDTree
 
 from bieqno.assimilation.localization import Neighbours
 from bieqno.assimilation.observation import Components, Observation
+
+DIGITS = 6  # to which relative positions are told apart, in units of the radius
+FEW = 32  # patterns up to which a product with ones and zeros is quicker than looking up
 
 
 class Places(eqx.Module):
@@ -75,15 +78,30 @@ class Places(eqx.Module):
 class Links(eqx.Module):
     """For each of some places the others near it, padded to the same number.
 
+    On a regular grid most places see the same: what depends on where things are, and on their kinds, is kept once for
+    each distinct pattern.
+
     Args:
-        indices: their numbers, nearest first.
-        offset: from here to there, in units of the radius.
-        present: which of them are there, the others being padding.
+        indices: numbers of the others, nearest first.
+        pattern: which pattern each place has.
+        offset: from here to there, in units of the radius, for each pattern.
+        present: 1 for those of the others that are there, 0 for padding.
+        here: kind of the place itself.
+        there: kinds of the others.
+
+    Example:
+        >>> ring = Places.grid(40, period=40.0)
+        >>> links = Links.within(2.0, ring, ring.at(range(0, 40, 2)))
+        >>> links.indices.shape, links.offset[..., 0].tolist()
+        ((40, 3), [[-0.5, 0.5, 0.0], [0.0, -1.0, 1.0]])
     """
 
     indices: Int[Array, "n k"]
-    offset: Float[Array, "n k d"]
-    present: Bool[Array, "n k"]
+    pattern: Int[Array, "n"]
+    offset: Float[Array, "P k d"]
+    present: Float[Array, "P k"]
+    here: Int[Array, "P"]
+    there: Int[Array, "P k"]
 
     @classmethod
     def within(cls, radius: float, here: Places, there: Places) -> "Links":
@@ -100,8 +118,33 @@ class Links(eqx.Module):
             whole = np.where(np.isfinite(length), length, 1.0)
             offset = np.where(np.isfinite(length), (offset + whole / 2) % whole - whole / 2, offset)
         present = np.isfinite(np.asarray(near.distance))
-        offset = np.where(present[..., None], offset / radius, 0)
-        return cls(near.indices, jnp.asarray(offset, jnp.result_type(float)), jnp.asarray(present))
+        # Rounded, so that rounding makes no pattern; and never minus zero, which is another pattern than zero.
+        offset = np.where(present[..., None], np.round(offset / radius, DIGITS), 0) + 0.0
+        kinds = np.where(present, there.kinds[indices], 0)
+        distance = np.round(np.linalg.norm(offset, axis=-1), DIGITS)
+        order = np.lexsort((kinds, *np.moveaxis(offset, -1, 0), distance, ~present), axis=1)
+        indices, present, kinds = (np.take_along_axis(x, order, axis=1) for x in (indices, present, kinds))
+        offset = np.take_along_axis(offset, order[..., None], axis=1)
+        flat = offset.reshape(len(offset), offset.shape[1] * offset.shape[2])
+        seen = np.concatenate([here.kinds[:, None], present, kinds, flat], axis=1)
+        _, first, pattern = np.unique(seen, axis=0, return_index=True, return_inverse=True)
+        return cls(
+            jnp.asarray(indices),
+            jnp.asarray(pattern.reshape(-1)),
+            jnp.asarray(offset[first], jnp.result_type(float)),
+            jnp.asarray(present[first], jnp.result_type(float)),
+            jnp.asarray(here.kinds[first]),
+            jnp.asarray(kinds[first]),
+        )
+
+    def spread(self, table: Float[Array, "P *s"], pattern: Int[Array, "b"] | None = None) -> Float[Array, "*s _"]:
+        """What was made for each pattern, for some places (all by default), which come last; one pattern stays one."""
+        last, pattern = jnp.moveaxis(table, 0, -1), self.pattern if pattern is None else pattern
+        if len(table) == 1:
+            return last
+        if len(table) <= FEW:
+            return jnp.tensordot(last, (pattern == jnp.arange(len(table))[:, None]).astype(table.dtype), 1)
+        return last[..., pattern]
 
 
 class Surroundings(eqx.Module):
@@ -121,8 +164,8 @@ class Surroundings(eqx.Module):
     Example:
         >>> ring = Places.grid(8, period=8.0)
         >>> around = Surroundings.of(ring, ring.at([0, 4]), radius=2.0, reach=1.0)
-        >>> around.near.present.sum(axis=1).tolist(), around.beside.indices.shape
-        ([1, 1, 2, 1, 1, 1, 2, 1], (8, 3))
+        >>> around.near.spread(around.near.present).sum(axis=0).tolist(), around.beside.indices.shape
+        ([1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0], (8, 3))
     """
 
     near: Links

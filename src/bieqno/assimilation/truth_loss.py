@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.climate import Climate
-from bieqno.assimilation.filters.local_ennf import LocalUpdate
+from bieqno.assimilation.filters.local_update import LocalUpdate
 from bieqno.assimilation.filters.rotation import mirrored
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Observation

@@ -18,7 +18,8 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.climate import Climate
-from bieqno.assimilation.filters.local_ennf import LocalEnNF, LocalUpdate
+from bieqno.assimilation.filters.local_ennf import LocalEnNF
+from bieqno.assimilation.filters.local_update import LocalUpdate
 from bieqno.assimilation.models.forecast import Model
 from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.surroundings import Places, Surroundings, find_surroundings

@@ -10,7 +10,8 @@ from bieqno.assimilation.filters.inflation import Inflated, PriorInflated, infla
 from bieqno.assimilation.filters.iterative import IterativeEnKF
 from bieqno.assimilation.filters.learned_gain import LearnedGain
 from bieqno.assimilation.filters.letkf import LETKF
-from bieqno.assimilation.filters.local_ennf import LocalEnNF, LocalUpdate
+from bieqno.assimilation.filters.local_ennf import LocalEnNF
+from bieqno.assimilation.filters.local_update import LocalUpdate
 from bieqno.assimilation.filters.particle import ParticleFilter
 from bieqno.assimilation.filters.relaxation import Relaxed
 from bieqno.assimilation.filters.rotation import Rotated, random_rotation

@@ -10,16 +10,17 @@ from jaxtyping import Array, Float
 
 from bieqno.assimilation.localization import gaspari_cohn
 from bieqno.assimilation.surroundings import Links
+from bieqno.operators.many_sets import total
 
 # Enough for a few per cent of accuracy at the condition numbers of sparse observations; a learned filter corrects the rest.
 ITERATIONS = 6
 TINY = 1e-8  # where nothing is left to solve
 
 
-def taper(links: Links, radius: float | Float[Array, ""]) -> Float[Array, "n k"]:
-    """How much each link counts; `radius` is in units of the radius that the links were built for."""
+def taper(links: Links, radius: float | Float[Array, ""]) -> Float[Array, "P k"]:
+    """How much the links of each pattern count; `radius` is in units of the radius that the links were built for."""
     distance = jnp.sqrt(jnp.sum(links.offset**2, axis=-1))
-    return jnp.where(links.present, gaspari_cohn(distance, radius), 0)
+    return links.present * gaspari_cohn(distance, radius)
 
 
 def weights(
@@ -40,13 +41,15 @@ def weights(
         >>> weights(jnp.ones((1, 2)), jnp.array([2.0, 4.0]), Links.within(1.0, far_apart, far_apart), 1.0).tolist()
         [1.0, 2.0]
     """
-    S = factor.T
-    matrix = jnp.einsum("mN,mkN->mk", S, S[between.indices]) * taper(between, radius).astype(S.dtype)
-    diagonal = 1 + jnp.sum(S**2, axis=1)
+    # One column an observation, so that all work is along them.
+    near = between.indices.T
+    rho = between.spread(taper(between, radius)).astype(factor.dtype)
+    matrix = total(factor[:, None] * factor[:, near]) * rho
+    diagonal = 1 + total(factor**2)
 
     def step(carry: tuple[Array, Array, Array, Array], _: None) -> tuple[tuple[Array, Array, Array, Array], None]:
         x, residual, direction, size = carry
-        image = direction + jnp.sum(matrix * direction[between.indices], axis=1)
+        image = direction + total(matrix * direction[near])
         length = size / (jnp.sum(direction * image) + TINY)
         residual = residual - length * image
         scaled = residual / diagonal
