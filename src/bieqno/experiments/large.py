@@ -71,17 +71,19 @@ class Settings:
     training: dict[str, Any] = field(default_factory=dict)
 
 
+# A net small enough for the time that an LETKF takes.
+_NET = {"settings": {"width": 32, "small": 8, "channels": 4}}
 PRESETS = {
     "smoke": Settings(
         "smoke", (40, 80), members=5, windows=12, burn_in=4, total=160, tuning=(2, 20),
         training=dict(mnmef.PRESETS["smoke"].training),
     ),
     "quick": Settings(
-        "quick", (40, 400, 4_000, 40_000), (1_000_000,), training=dict(mnmef.PRESETS["quick"].training)
+        "quick", (40, 400, 4_000, 40_000), (1_000_000,), training={**mnmef.PRESETS["quick"].training, **_NET}
     ),
     "paper": Settings(
         "paper", (40, 400, 4_000, 40_000, 400_000), (1_000_000,), windows=260, total=40_000, tuning=(8, 400),
-        training={**mnmef.PRESETS["quick"].training, "steps": 8000},
+        training={**mnmef.PRESETS["quick"].training, **_NET, "steps": 8000},
     ),
 }  # fmt: skip
 
