@@ -101,6 +101,11 @@ def limit(problem: Problem, seed: int) -> Prediction:
     return Prediction(mean, std, np.diag(std[problem.cut] ** 2))
 
 
+def step_methods(**settings: Any) -> dict[str, Method]:
+    """Those of all regression studies, given what `regression_methods` is given, and the limit."""
+    return {**regression_methods(**settings), "limit": limit}
+
+
 def run(
     settings: Settings | str = "quick",
     *,
@@ -108,7 +113,7 @@ def run(
     only: Collection[str] = (),
     cases: Cases | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-    methods: Callable[..., Mapping[str, Method]] = regression_methods,
+    methods: Callable[..., Mapping[str, Method]] = step_methods,
 ) -> Result:
     """Run the experiment.
 
@@ -126,8 +131,7 @@ def run(
     for layout in s.layouts:
         for count, targets in s.targets.items():
             problems[f"{layout}-{count}"] = partial(draw, layout=layout, count=count, points=s.points)
-            own = methods(targets=targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
-            chosen[f"{layout}-{count}"] = {**own, "limit": limit}
+            chosen[f"{layout}-{count}"] = methods(targets=targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
     return compare(
         NAME, s.preset, seed, problems, chosen, s.repetitions, only=only, cases=cases, on_progress=on_progress
     )
