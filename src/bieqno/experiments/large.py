@@ -39,7 +39,7 @@ DESCRIPTION = Description(
     question="A filter is trained on a ring of 40 variables. Do the same weights serve on rings ten, a hundred, a thousand times "
     "as long, and what do time and memory become?",
     claim="None; the paper's filter does not grow.",
-    minutes={"smoke": 1.5, "quick": 12.0, "paper": 30.0},
+    minutes={"smoke": 1.5, "quick": 6.0, "paper": 30.0},
     methods=("EnNF", "LETKF tuned"),
 )
 
