@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from bieqno.experiments import Result
 from bieqno.report.pivots import METRICS, PROTOCOL_NAMES, error_metric, of_growth
@@ -82,10 +83,13 @@ def errors(result: Result) -> Figure:
         axes.set_xticks(ticks, [str(n) for n in ticks])
         axes.minorticks_off()
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))  # errors often span less than a power of ten
+        axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set(xlabel="ensemble size N", title=PROTOCOL_NAMES.get(protocol, protocol))
     grid[0].set_ylabel(METRICS[metric].name)
     handles, labels = grid[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(4, 2 * len(grid)), frameon=False)
     if any(row.diverged for row in result.rows):
         figure.supylabel("✕k: k of the runs diverged", fontsize=8)
     return figure
