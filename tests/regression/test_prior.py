@@ -181,8 +181,8 @@ def test_estimator_keeps_its_contract_with_a_prior(tmp_path):
     assert constant.predict(points) == pytest.approx(7.0)
     with pytest.raises(ValueError, match="expected a prior of experts, functions, got 'expert'"):
         GGPRegressor(prior="expert").fit(inputs, targets)
-    with pytest.raises(ValueError, match="does not weigh observations by alpha"):
-        GGPRegressor(prior="experts", alpha=0.1).fit(inputs, targets)
+    with pytest.raises(ValueError, match="does not weigh observations by one alpha each"):
+        GGPRegressor(prior="experts", alpha=np.full(OBSERVATIONS, 0.1)).fit(inputs, targets)
 
 
 def test_fine_tuning_mends_what_is_wrong_and_leaves_alone_what_few_rows_say(process, monkeypatch):
@@ -289,6 +289,9 @@ def test_constant_inputs_are_no_dimension_and_known_noise_is_the_least_variance(
     noise = np.random.default_rng(0).normal(size=60)
     known = GGPRegressor(prior="experts", noise=1.0).fit(np.linspace(0, 1, 60)[:, None], noise)
     std = known.predict(np.linspace(0, 1, 9)[:, None], return_std=True)[1]
+    # With as much again that new values will not have, the observations are twice as noisy, and the least is the same.
+    more = GGPRegressor(prior="experts", noise=0.5**0.5, alpha=0.5).fit(np.linspace(0, 1, 60)[:, None], noise)
+    assert more.predict(np.linspace(0, 1, 9)[:, None], return_std=True)[1] ** 2 == pytest.approx(std**2 - 0.5, rel=1e-3)
     # At least the noise; that of an unknown mean of 60 values and of short kernels that are still believed comes on top.
     assert (std >= 0.999).all()
     assert (std < 1.3).all()

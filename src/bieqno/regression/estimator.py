@@ -81,14 +81,15 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
 
     Args:
         prior: what to start from: ``functions``, ``experts``, or None to train on the data alone. With
-            a prior, only `same_units`, `fine_tune` and `noise` are used of the settings below.
+            a prior, only `same_units`, `fine_tune`, `noise` and `alpha` are used of the settings below.
         same_units: with a prior, whether all inputs have one unit, as coordinates in space have; predictions then do not
             depend on the frame. Otherwise each input is scaled by itself.
         fine_tune: with a prior, whether its weights are trained on the data, where rows that were left out say that it
             helps; takes half a minute. Never done with fewer than 40 rows.
         noise: known standard deviation of the noise in `y`; None learns it.
-        alpha: variance of further noise in `y`, a number or one value per training row. With one value per row, the
-            process also sees it beside each observation and learns to trust the noisier ones less.
+        alpha: variance of further noise in `y` that new values will not have: a number or, without a prior, one value per
+            training row. With one value per row, the process also sees it beside each observation and learns to trust the
+            noisier ones less.
         rank: number of columns of each member's covariance factor.
         width: length of embeddings and hidden layers.
         depth: number of layers of each network.
@@ -201,8 +202,10 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self
 
     def _start_from_prior(self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, settings: Settings) -> None:
-        if alpha.any():
-            raise ValueError("a prior does not weigh observations by alpha; use prior=None, or leave alpha out")
+        if np.ndim(self.alpha):
+            raise ValueError(
+                "a prior does not weigh observations by one alpha each; use prior=None, or give one number"
+            )
         places = len(np.unique(X, axis=0))
         if len(X) > 4 * places:
             warnings.warn(
@@ -214,7 +217,9 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         if np.count_nonzero(np.ptp(X, axis=0)) > MAX_DIMENSION:
             process = prior_named("experts")  # of so many inputs nothing was learned
         conditioned = [
-            condition_prior(process, X, column, noise=settings.noise, same_units=settings.same_units)
+            condition_prior(
+                process, X, column, noise=settings.noise, further=float(alpha[0]), same_units=settings.same_units
+            )
             for column in columns.T
         ]
         if settings.fine_tune:

@@ -1,5 +1,6 @@
 """A local process conditioned on data: predictions without any fit."""
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -16,6 +17,7 @@ from bieqno.gaussian import LowRankGaussian
 from bieqno.regression.fitted import make_data
 from bieqno.regression.held_out import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
+from bieqno.regression.prior.background import FLOOR
 from bieqno.regression.prior.grouping import group
 from bieqno.regression.prior.left_out import choose, leave_out
 from bieqno.regression.prior.local_process import Circumstances, LocalProcess, Stations, look_around
@@ -39,6 +41,7 @@ class ZeroShot(AbstractPredictive):
         columns: the inputs that vary; what is constant is no dimension of the space.
         trend: of the targets, in scaled units.
         noise: standard deviation of the noise in units of the data, if it is known.
+        further: variance of further noise that the observations have and new values will not, in units of the data.
         same_units: whether all inputs are scaled alike.
         variance_factor: of the predicted variance, found on observations that were left out in turn.
         held_out: how these were predicted.
@@ -51,6 +54,7 @@ class ZeroShot(AbstractPredictive):
     columns: np.ndarray
     trend: Trend
     noise: float | None = eqx.field(static=True)
+    further: float = eqx.field(static=True)
     same_units: bool = eqx.field(static=True)
     variance_factor: Float[Array, ""]
     held_out: HeldOut
@@ -77,14 +81,15 @@ class ZeroShot(AbstractPredictive):
 
     @property
     def scaled_noise(self) -> Float[Array, ""] | None:
-        """The known noise in scaled units."""
+        """The known noise of the observations in scaled units."""
         if self.noise is None:
             return None
-        return jnp.asarray(max(self.noise / float(self.scaling.target_scale), MIN_NOISE), jnp.zeros(()).dtype)
+        noise = math.hypot(self.noise, math.sqrt(self.further)) / float(self.scaling.target_scale)
+        return jnp.asarray(max(noise, MIN_NOISE), jnp.zeros(()).dtype)
 
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "ZeroShot":
         """The same process given other observations, which bring units of their own."""
-        return condition_prior(self.process, X, y, noise=self.noise, same_units=self.same_units)
+        return condition_prior(self.process, X, y, noise=self.noise, further=self.further, same_units=self.same_units)
 
     def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
         """The distribution at one chunk of points after another, each with the rows that it is of."""
@@ -92,13 +97,15 @@ class ZeroShot(AbstractPredictive):
         points = np.asarray(self.scaling.inputs(X))[:, self.columns]
         stations, members = group(tree.query(points, workers=-1)[1])
         seen = self.circumstances(tree)
+        further = self.further / float(self.scaling.target_scale) ** 2
         # Always as many at a time: compiling for another number would take longer than to compute some for nothing.
         for start in range(0, len(stations), CHUNK):
             own, rows = (_padded(array[start : start + CHUNK]) for array in (stations, members))
             asked = Stations(*map(jnp.asarray, (own, search_rows(tree, tree.data[own]), points[rows])))
             found = self._predicted(asked, seen)
             trend = jnp.asarray((points[rows] @ self.trend.slope).ravel(), found.mean.dtype)
-            yield LowRankGaussian(found.mean + trend, found.factor, found.log_diag), rows.ravel()
+            log_diag = jnp.log(jnp.maximum(jnp.exp(found.log_diag) - further, FLOOR)) if further else found.log_diag
+            yield LowRankGaussian(found.mean + trend, found.factor, log_diag), rows.ravel()
 
     def calibrated(self) -> "ZeroShot":
         """With observations left out in turn; of many, some hundreds."""
@@ -154,6 +161,7 @@ def condition_prior(
     y: Float[np.ndarray, "n"],
     *,
     noise: float | None = None,
+    further: float = 0.0,
     same_units: bool = False,
 ) -> ZeroShot:
     """Condition a local process on data in units of their own.
@@ -163,6 +171,7 @@ def condition_prior(
         X: inputs.
         y: targets.
         noise: standard deviation of the noise, if it is known.
+        further: variance of further noise that new values will not have.
         same_units: whether all inputs have one unit, as coordinates in space have: predictions then do not depend on the
             frame. Otherwise each is scaled by itself.
     """
@@ -178,8 +187,8 @@ def condition_prior(
     rest = np.where(data.mask, targets - inputs @ trend.slope, 0).astype(targets.dtype)
     data = eqx.tree_at(lambda d: (d.inputs, d.targets), data, (jnp.asarray(inputs), jnp.asarray(rest)))
     return ZeroShot(
-        process=process, data=data, scaling=scaling, columns=columns, trend=trend, noise=noise, same_units=same_units,
-        variance_factor=jnp.ones(()), held_out=HeldOut.none(), steps=0,
+        process=process, data=data, scaling=scaling, columns=columns, trend=trend, noise=noise, further=further,
+        same_units=same_units, variance_factor=jnp.ones(()), held_out=HeldOut.none(), steps=0,
     ).calibrated()  # fmt: skip
 
 
