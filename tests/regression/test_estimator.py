@@ -39,10 +39,11 @@ def test_scikit_learn_accepts_it():
     code = """
 from sklearn.utils.estimator_checks import check_estimator
 from bieqno import GGPRegressor
-model = GGPRegressor(prior=None, width=16, depth=1, rank=2, members=1, max_steps=100, batch_size=4, learning_rate=2e-2)
-for result in check_estimator(model, on_fail=None, on_skip=None):
-    if result["status"] != "passed":
-        print(result["check_name"], result["status"], repr(result["exception"]))
+small = dict(width=16, depth=1, rank=2, members=1, max_steps=100, batch_size=4, learning_rate=2e-2)
+for model in (GGPRegressor(prior=None, **small), GGPRegressor(prior="experts")):
+    for result in check_estimator(model, on_fail=None, on_skip=None):
+        if result["status"] != "passed":
+            print(result["check_name"], result["status"], repr(result["exception"]))
 print("checked")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
