@@ -153,6 +153,7 @@ def test_saved_and_loaded_it_is_the_same(fitted, tmp_path):
         ("settings", {"rank": 3}, "differs from this version in the settings"),
         ("processes", (), "no fitted processes"),
         ("found", {"n_features_in_": 7}, "names 7 inputs, its processes have 1"),
+        ("found", {"n_features_in_": 1, "predict": "x"}, "differs from what a fit finds in .*'predict'"),
     ],
 )
 def test_a_forged_file_is_refused(fitted, tmp_path, part, value, message):

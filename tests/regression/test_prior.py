@@ -1,5 +1,6 @@
 """The local form: what a test point makes of its nearest observations, with and without a learned correction."""
 
+import dataclasses
 import pickle
 from functools import partial
 from types import SimpleNamespace
@@ -173,6 +174,8 @@ def test_estimator_keeps_its_contract_with_a_prior(tmp_path):
     assert np.array_equal(GGPRegressor.load(tmp_path / "model.bieqno").predict(points), mean)
     assert ((model.calibration_ >= 1) & (model.calibration_ < 2)).all()  # it is not far from honest by itself
     assert GGPRegressor.load(tmp_path / "model.bieqno").summary() == model.summary()
+    with pytest.raises(ValueError, match="one positive number, got -1"):
+        dataclasses.replace(model.processes_[0], variance_factor=-jnp.ones(()))
     with pytest.raises(ValueError, match="a minimum of 3 is required"):
         model.condition(inputs[:1], np.zeros((1, 2)))
     correlations = GGPRegressor(prior="experts").fit(inputs, targets).predict(points, return_cov=True)[1]
