@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bieqno
 from bieqno import PersistenceError
-from bieqno.regression import GGPRegressor, estimator
+from bieqno.regression import GGPRegressor, saved
 
 # Small networks and few steps: what is tested here is the estimator, not how well it fits.
 SMALL = {"prior": None, "width": 16, "depth": 2, "rank": 3, "max_steps": 100, "batch_size": 8, "random_state": 0}
@@ -158,11 +158,12 @@ def test_saved_and_loaded_it_is_the_same(fitted, tmp_path):
 )
 def test_a_forged_file_is_refused(fitted, tmp_path, part, value, message):
     """Whole, but not what a regressor writes: the same error as for damage, before anything is used."""
-    parts = {"settings": fitted.get_params(), "found": {"n_features_in_": 1}, "processes": fitted.processes_}
-    forged = object.__new__(estimator._Saved)
+    found = {name: getattr(fitted, name) for name in saved.FOUND if name != "feature_names_in_"}
+    parts = {"settings": fitted.get_params(), "found": found, "processes": fitted.processes_}
+    forged = object.__new__(saved.Saved)
     for name, content in {**parts, part: value}.items():
         object.__setattr__(forged, name, content)
-    bieqno.save(tmp_path / "forged.bieqno", forged, known=estimator._STORED)
+    bieqno.save(tmp_path / "forged.bieqno", forged, known=saved.STORED)
     with pytest.raises(PersistenceError, match=message):
         GGPRegressor.load(tmp_path / "forged.bieqno")
 

@@ -5,7 +5,6 @@ import warnings
 from operator import index
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
@@ -18,54 +17,17 @@ from bieqno.progress import training_bar
 from bieqno.regression.checking import Table, checked_rows, checked_targets
 from bieqno.regression.fitted import FittedProcess
 from bieqno.regression.fitting import LEAST_ROWS, Settings, fit_process
-from bieqno.regression.held_out import HeldOut, as_text, stacked
+from bieqno.regression.held_out import as_text, stacked
 from bieqno.regression.prior import (
     MAX_DIMENSION,
     NEIGHBOURS,
-    LocalProcess,
-    Trend,
     ZeroShot,
     condition_prior,
     fine_tune,
     prior_named,
 )
-from bieqno.regression.process import GeneralizedGaussianProcess
-from bieqno.regression.scaling import Scaling
-from bieqno.regression.splits import Data
+from bieqno.regression.saved import FOUND, STORED, Saved, plain
 from bieqno.tensorfile import PersistenceError
-
-# What a fit finds beside the processes; `load` gives it back.
-_FOUND = (
-    "n_features_in_", "feature_names_in_", "target_names_", "single_output_", "fold_seed_", "n_iter_",
-)  # fmt: skip
-
-
-class _Saved(eqx.Module):
-    """What `GGPRegressor.save` writes."""
-
-    settings: dict[str, Any] = eqx.field(static=True)
-    found: dict[str, Any] = eqx.field(static=True)
-    processes: tuple[FittedProcess | ZeroShot, ...]
-
-    def __check_init__(self) -> None:
-        if not self.processes or any(not isinstance(one, (FittedProcess, ZeroShot)) for one in self.processes):
-            raise ValueError("it holds no fitted processes")
-        expected = set(GGPRegressor().get_params())
-        if set(self.settings) != expected:
-            raise ValueError(f"it differs from this version in the settings {sorted(set(self.settings) ^ expected)}")
-        Settings.checked(self.settings)
-        size = len(self.processes[0].scaling.input_shift)
-        if any(len(process.scaling.input_shift) != size for process in self.processes):
-            raise ValueError("its outputs differ in their number of inputs")
-        names = self.found.get("feature_names_in_")
-        if self.found.get("n_features_in_") != size or (names is not None and len(names) != size):
-            raise ValueError(f"it names {self.found.get('n_features_in_')} inputs, its processes have {size}")
-        if set(self.found) | {"feature_names_in_"} != set(_FOUND):
-            differing = sorted(set(self.found) ^ (set(_FOUND) - {"feature_names_in_"}))
-            raise ValueError(f"it differs from what a fit finds in {differing}")
-
-
-_STORED = (_Saved, FittedProcess, GeneralizedGaussianProcess, Scaling, Data, HeldOut, ZeroShot, LocalProcess, Trend)
 
 
 class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -337,15 +299,22 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         settings = self.get_params()
         settings["alpha"] = np.asarray(self.alpha, np.float64) if np.ndim(self.alpha) else float(self.alpha)
         settings["random_state"] = None if isinstance(self.random_state, np.random.RandomState) else self.random_state
-        found = {name: _plain(getattr(self, name)) for name in _FOUND if hasattr(self, name)}
-        persistence.save(path, _Saved(settings, found, self.processes_), known=_STORED)
+        found = {name: plain(getattr(self, name)) for name in FOUND if hasattr(self, name)}
+        persistence.save(path, Saved(settings, found, self.processes_), known=STORED)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "GGPRegressor":
         """Load a regressor that `save` wrote; no code from the file is run."""
-        saved = persistence.load(path, known=_STORED)
-        if not isinstance(saved, _Saved):
+        saved = persistence.load(path, known=STORED)
+        if not isinstance(saved, Saved):
             raise PersistenceError(f"{path} holds a {type(saved).__name__}, not a regressor")
+        differing = set(saved.settings) ^ set(cls().get_params())
+        if differing:
+            raise PersistenceError(f"{path} differs from this version in the settings {sorted(differing)}")
+        try:
+            Settings.checked(saved.settings)
+        except ValueError as error:
+            raise PersistenceError(f"{path} cannot be used: {error}") from error
         model = cls(**saved.settings)
         model.processes_ = saved.processes
         for name, value in saved.found.items():
@@ -356,13 +325,13 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """For pickle and joblib, in the project's own format: JAX's functions cannot be pickled."""
         state = dict(super().__getstate__())
         if "processes_" in state:
-            state["processes_"] = [persistence.to_bytes(process, known=_STORED) for process in self.processes_]
+            state["processes_"] = [persistence.to_bytes(process, known=STORED) for process in self.processes_]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "processes_" in state:
-            self.processes_ = tuple(persistence.from_bytes(process, known=_STORED) for process in state["processes_"])
+            self.processes_ = tuple(persistence.from_bytes(process, known=STORED) for process in state["processes_"])
 
     def _checked_inputs(self, X: Table) -> np.ndarray:
         check_is_fitted(self)
@@ -376,8 +345,3 @@ def _names(y: Table) -> np.ndarray | None:
     """The names of a data frame's columns or of a series; None if there are none, or some are not texts."""
     names = list(getattr(y, "columns", [getattr(y, "name", None)]))
     return np.array(names) if all(isinstance(name, str) for name in names) else None
-
-
-def _plain(value: Any) -> Any:
-    """Arrays as lists, which any file can hold; strings among them too."""
-    return value.tolist() if isinstance(value, np.ndarray) else value
