@@ -89,10 +89,11 @@ def main() -> None:
     """Run both studies with deep kernel learning as the only method, and print its scores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--preset", choices=("smoke", "quick", "paper"), default="quick", help="which data sets")
     parser.add_argument("--out", type=Path, default=Path("runs/deep-kernel"))
     arguments = parser.parse_args()
     for study in (step_1d, trig_2d):
-        settings = dataclasses.replace(study.PRESETS["quick"], preset="deep-kernel")
+        settings = dataclasses.replace(study.PRESETS[arguments.preset], preset=f"deep-kernel-{arguments.preset}")
         result = study.run(settings, seed=arguments.seed, methods=lambda **_: {"deep-kernel": deep_kernel})
         write_result(result, arguments.out)
         for case in result.arrays:

@@ -125,17 +125,25 @@ class LocalProcess(eqx.Module):
         stations = jax.vmap(lambda x: nearest_row(x, data))(points)
         return self._learned(points[:, None], stations, data, space)
 
-    def at_sites(self, points: Float[Array, "s q d"], data: Data, dimension: Int[Array, ""]) -> LowRankGaussian:
+    def at_sites(
+        self, points: Float[Array, "s q d"], data: Data, dimension: Int[Array, ""], noise: Float[Array, ""]
+    ) -> LowRankGaussian:
         """The posterior at some points of each of the sites that `spread_rows` finds, in one row: for training.
 
         The sites are looked at anyway, for what the whole data set tells. Points of sites that are not there mean nothing.
+        A noise that is NaN is to be learned.
         """
-        return self._learned(points, None, data, dimension)
+        return self._learned(points, None, data, dimension, noise)
 
     def _learned(
-        self, points: Float[Array, "s q d"], stations: Int[Array, "s"] | None, data: Data, dimension: Int[Array, ""]
+        self,
+        points: Float[Array, "s q d"],
+        stations: Int[Array, "s"] | None,
+        data: Data,
+        dimension: Int[Array, ""],
+        noise: Float[Array, ""] | None = None,
     ) -> LowRankGaussian:
-        """The posterior at points of given stations, the sites if None, without knowing anything beforehand."""
+        """The posterior at points of given stations, the sites if None, without having looked around before."""
         sites = spread_rows(data)
         centres = sites if stations is None else jnp.concatenate([sites, stations])
         rows = jax.vmap(lambda x: nearest_rows(x, data))(data.inputs[centres])
@@ -146,7 +154,8 @@ class LocalProcess(eqx.Module):
             wanted = jnp.concatenate([nothing, points])
         # All at once: two decompositions in flight at the same time have been seen to wait for each other for ever.
         seen, opinions = asked(Stations(centres, rows, wanted), data, units)
-        background = learn(jax.tree.map(itemgetter(slice(SITES)), opinions), sites >= 0, jnp.sum(data.mask))
+        at_sites = jax.tree.map(itemgetter(slice(SITES)), opinions)
+        background = learn(at_sites, sites >= 0, jnp.sum(data.mask), _known(noise, units))
         own = slice(None) if stations is None else slice(SITES, None)
         seen, opinions = jax.tree.map(itemgetter(own), (seen, opinions))
         return self.conclude(points, seen, opinions, Circumstances(units, background, dimension))
@@ -214,8 +223,7 @@ def look_around(
     """
     units = Units.of(data, sites, rows, dimension)
     _, opinions = asked(Stations(sites, rows, data.inputs[sites][:, None]), data, units)
-    known = None if noise is None else _peaked(2 * jnp.log(noise / units.scale))
-    background = learn(opinions, sites >= 0, jnp.sum(data.mask), known)
+    background = learn(opinions, sites >= 0, jnp.sum(data.mask), _known(noise, units))
     return Circumstances(units, background, jnp.asarray(dimension))
 
 
@@ -230,9 +238,11 @@ def asked(stations: Stations, data: Data, units: Units) -> tuple[Neighbourhood, 
     return jax.vmap(of_station)(*stations)
 
 
-def _peaked(log_variance: Float[Array, ""]) -> Float[Array, "levels"]:
-    """A known level of the noise as probabilities of all levels."""
-    levels = jnp.asarray(NOISE_LEVELS)
+def _known(noise: Float[Array, ""] | None, units: Units) -> Float[Array, "levels"] | None:
+    """A known noise as probabilities of all levels."""
+    if noise is None:
+        return None
+    levels, log_variance = jnp.asarray(NOISE_LEVELS), 2 * jnp.log(noise / units.scale)
     return jax.nn.log_softmax(-0.5 * ((jnp.clip(log_variance, levels[0], levels[-1]) - levels) / 0.3) ** 2)
 
 
