@@ -15,7 +15,7 @@ from matplotlib.cbook import get_sample_data
 from bieqno.experiments.cases import Cases
 from bieqno.experiments.comparison import Method, Prediction, Problem, compare
 from bieqno.experiments.description import Description, settings_of
-from bieqno.experiments.regression_methods import of_ggp, of_gp
+from bieqno.experiments.regression_methods import PRIOR_FORMS, of_ggp, of_gp
 from bieqno.experiments.results import Progress, Result
 from bieqno.regression import baselines
 from bieqno.regression.boosted_trees import tune_trees
@@ -167,9 +167,7 @@ def _methods(s: Settings) -> dict[str, Method]:
 
     return {
         "ggp": lambda problem, seed: of_ggp({**s.ggp, "prior": None, "random_state": seed}, problem),
-        "ggp-functions": lambda problem, seed: of_ggp({"prior": "functions"}, problem),
-        "ggp-fine-tuned": lambda problem, seed: of_ggp({"prior": "functions", "fine_tune": True}, problem),
-        "ggp-experts": lambda problem, seed: of_ggp({"prior": "experts"}, problem),
+        **PRIOR_FORMS,
         **{f"gp-{kernel}": tuned(kernel) for kernel in baselines.KERNELS},
         "trees": trees,
     }

@@ -1,6 +1,6 @@
 """One colour, line and marker for each method, the same in every figure and safe for colour-blind readers.
 
-The colours are those of Okabe and Ito, with six more; they differ in lightness as well as in hue, can be seen on white and on
+The colours are those of Okabe and Ito, with seven more; they differ in lightness as well as in hue, can be seen on white and on
 black, and line and marker tell what colour alone would not.
 """
 
@@ -20,6 +20,7 @@ _STYLES = {
     "ggp": Style("gGP", "#0072B2", "-", "o"),
     "ggp-paper": Style("gGP, paper", "#56B4E9", "-", "s"),
     "ggp-functions": Style("gGP, prior of functions", "#117733", "-", "d"),
+    "ggp-known-noise": Style("gGP, prior, noise known", "#A6761D", "-", "8"),
     "ggp-fine-tuned": Style("gGP, prior fine-tuned", "#44AA99", "-", "p"),
     "ggp-experts": Style("gGP, local experts", "#332288", "-", "h"),
     "limit": Style("who knows the two levels", "#000000", ":", "*"),
