@@ -228,7 +228,7 @@ def test_observations_are_left_out_one_by_one(process):
 def test_tasks_are_what_they_say():
     tasks = jax.jit(RandomTasks(64, observations=64, candidates=64))(jax.random.key(0))
     told = jnp.isfinite(tasks.noise)
-    assert 16 < int(told.sum()) < 48  # in half of them the noise is known: four standard deviations either way
+    assert 10 < int(told.sum()) < 42  # in two fifths the noise is known: four standard deviations either way
     assert bool(jnp.all((tasks.noise[told] >= 0.002) & (tasks.noise[told] <= 0.6)))
     rest = eqx.tree_at(lambda t: t.noise, tasks, jnp.zeros(64))
     assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(rest))

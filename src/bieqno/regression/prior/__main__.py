@@ -22,7 +22,7 @@ def _digest() -> str:
 def main() -> None:
     """Train, going on from where an earlier call with the same settings was stopped."""
     parser = argparse.ArgumentParser(prog="python -m bieqno.regression.prior", description=main.__doc__)
-    parser.add_argument("--steps", type=int, default=6000)
+    parser.add_argument("--steps", type=int, default=5000)
     parser.add_argument("--batch-size", type=int, default=16)
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)

@@ -29,6 +29,8 @@ _KINDS = {
     "periodic": 0.05,
     "kinks": 0.03,
 }
+_NOISES = (0.4, 0.48, 0.12)
+"""How often the noise is known, unknown and the same everywhere, unknown and different from place to place."""
 
 
 class Task(eqx.Module):
@@ -40,7 +42,7 @@ class Task(eqx.Module):
     mask: Bool[Array, "s q"]
     dimension: Int[Array, ""]
     noise: Float[Array, ""]
-    """Standard deviation, in half of the tasks; NaN in the others, which have to find it."""
+    """Standard deviation, in tasks in which it is known; NaN in the others, which have to find it."""
 
 
 class RandomTasks(eqx.Module):
@@ -70,7 +72,7 @@ class RandomTasks(eqx.Module):
 
     def draw(self, key: PRNGKeyArray) -> Task:
         """Draw one task."""
-        layout_key, target_key, function_key, level_key, noise_key, known_key = jax.random.split(key, 6)
+        layout_key, target_key, function_key, level_key, noise_key, kind_key = jax.random.split(key, 6)
         layout = draw_layout(layout_key, self.observations)
         points = draw_targets(target_key, layout, self.candidates)
         everywhere = jnp.concatenate([layout.inputs, points])
@@ -78,7 +80,9 @@ class RandomTasks(eqx.Module):
         seen = jnp.concatenate([layout.mask, jnp.ones(self.candidates, bool)])
         f = (f - jnp.mean(f, where=seen)) / (jnp.std(f, where=seen) + 1e-3)
         noise = jnp.exp(jax.random.uniform(level_key, minval=jnp.log(2e-3), maxval=jnp.log(0.6)))
-        y = f + noise * jax.random.normal(noise_key, f.shape)
+        kind = jax.random.choice(kind_key, 3, p=jnp.array(_NOISES))
+        change = random_waves(jax.random.fold_in(kind_key, 1), everywhere, jnp.asarray(0.5), smooth=True)
+        y = f + noise * jnp.where(kind == 2, jnp.exp(change), 1) * jax.random.normal(noise_key, f.shape)
         rows = len(layout.mask)
         data = Data(layout.inputs, y[:rows], jnp.zeros(rows), layout.mask)
         stations = jax.vmap(lambda x: nearest_row(x, data))(points)
@@ -87,7 +91,7 @@ class RandomTasks(eqx.Module):
         there = beside > 0
         # A point that is not there is at its site, for one far away would be told wild numbers.
         points = jnp.where(there[..., None], points[chosen], data.inputs[sites][:, None])
-        known = jnp.where(jax.random.bernoulli(known_key), noise, jnp.nan)
+        known = jnp.where(kind == 0, noise, jnp.nan)
         return Task(data, points, y[rows:][chosen], there, layout.dimension, known)
 
 
