@@ -115,7 +115,7 @@ def test_the_demo_says_what_it_leaves_out():
     studies = demo.PRESETS["quick"].studies
     for name in ("step-1d", "trig-2d"):
         assert f"{studies[name].pairs:,}" in demo.DESCRIPTION.question
-    assert not {"particle filter", "ggp-fine-tuned"} & set(demo.DESCRIPTION.methods)
+    assert not {"particle filter", "ggp-fine-tuned", "ggp-trained"} & set(demo.DESCRIPTION.methods)
 
 
 def test_the_demo_takes_its_cases_over(monkeypatch):

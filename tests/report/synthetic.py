@@ -17,7 +17,7 @@ def guess(offset):
     return method
 
 
-METHODS = {"ggp": guess(0.05), "gp-se": guess(0.1), "gp-matern12": guess(0.01)}
+METHODS = {"ggp": guess(0.05), "ggp-paper": guess(0.2), "gp-se": guess(0.1), "gp-matern12": guess(0.01)}
 
 
 def step():

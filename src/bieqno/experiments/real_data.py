@@ -28,7 +28,7 @@ DESCRIPTION = Description(
     claim="None; the paper has no such data.",
     minutes={"smoke": 0.5, "quick": 20.0, "paper": 70.0},
     methods=(
-        "ggp", "ggp-functions", "ggp-fine-tuned", "ggp-experts", "gp-se", "gp-matern12", "gp-matern32", "gp-matern52",
+        "ggp", "ggp-fine-tuned", "ggp-experts", "ggp-trained", "gp-se", "gp-matern12", "gp-matern32", "gp-matern52",
         "gp-two-se", "trees",
     ),
 )  # fmt: skip
@@ -166,8 +166,8 @@ def _methods(s: Settings) -> dict[str, Method]:
         return Prediction(mean, std, np.diag(std[problem.cut] ** 2))
 
     return {
-        "ggp": lambda problem, seed: of_ggp({**s.ggp, "prior": None, "random_state": seed}, problem),
         **PRIOR_FORMS,
+        "ggp-trained": lambda problem, seed: of_ggp({**s.ggp, "prior": None, "random_state": seed}, problem),
         **{f"gp-{kernel}": tuned(kernel) for kernel in baselines.KERNELS},
         "trees": trees,
     }

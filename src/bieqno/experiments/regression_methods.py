@@ -14,11 +14,11 @@ from bieqno.regression import GGPRegressor, baselines
 # The order of tables and figures. The kernels know the noise unless their name says otherwise, gGP only if its name says so.
 METHODS = (
     "ggp",
-    "ggp-paper",
-    "ggp-functions",
     "ggp-known-noise",
     "ggp-fine-tuned",
     "ggp-experts",
+    "ggp-trained",
+    "ggp-paper",
     "gp-se",
     "gp-se-learned-noise",
     "gp-paper",
@@ -28,10 +28,10 @@ METHODS = (
     "gp-two-se",
 )
 
-# Nothing is trained, unless fine-tuning helps; the noise is learned.
+# The default and its relatives: nothing is trained, unless fine-tuning helps, and the noise is learned.
 PRIOR_FORMS: Mapping[str, Method] = {
-    "ggp-functions": lambda problem, seed: of_ggp({"prior": "functions"}, problem),
-    "ggp-fine-tuned": lambda problem, seed: of_ggp({"prior": "functions", "fine_tune": True}, problem),
+    "ggp": lambda problem, seed: of_ggp({}, problem),
+    "ggp-fine-tuned": lambda problem, seed: of_ggp({"fine_tune": True}, problem),
     "ggp-experts": lambda problem, seed: of_ggp({"prior": "experts"}, problem),
 }
 
@@ -44,7 +44,7 @@ def regression_methods(
     Args:
         targets: the paper's M', how many points of each random split are predicted.
         pairs: the paper's number of sampled pairs.
-        ggp: settings of the default `GGPRegressor`; width, depth and rank are used for the paper's form too.
+        ggp: settings of a `GGPRegressor` that trains on the data; width, depth and rank are used for the paper's form too.
         lengths: number of length scales that the tuned processes start from.
         batch_size: pairs in a step of the paper's form.
     """
@@ -67,10 +67,10 @@ def regression_methods(
         return of_gp(baselines.as_in_the_paper(problem.x, problem.y, noise=noise), problem)
 
     return {
-        "ggp": lambda problem, seed: of_ggp({**ggp, "prior": None, "random_state": seed}, problem),
-        "ggp-paper": lambda problem, seed: of_ggp({**paper, "random_state": seed}, problem),
         **PRIOR_FORMS,
-        "ggp-known-noise": lambda problem, seed: of_ggp({"prior": "functions", "noise": problem.noise}, problem),
+        "ggp-known-noise": lambda problem, seed: of_ggp({"noise": problem.noise}, problem),
+        "ggp-trained": lambda problem, seed: of_ggp({**ggp, "prior": None, "random_state": seed}, problem),
+        "ggp-paper": lambda problem, seed: of_ggp({**paper, "random_state": seed}, problem),
         "gp-se": tuned("se"),
         "gp-se-learned-noise": tuned("se", known=False),
         "gp-paper": untuned,

@@ -18,11 +18,11 @@ class Style(NamedTuple):
 
 _STYLES = {
     "ggp": Style("gGP", "#0072B2", "-", "o"),
-    "ggp-paper": Style("gGP, paper", "#56B4E9", "-", "s"),
-    "ggp-functions": Style("gGP, prior of functions", "#117733", "-", "d"),
-    "ggp-known-noise": Style("gGP, prior, noise known", "#A6761D", "-", "8"),
-    "ggp-fine-tuned": Style("gGP, prior fine-tuned", "#44AA99", "-", "p"),
+    "ggp-known-noise": Style("gGP, noise known", "#A6761D", "-", "8"),
+    "ggp-fine-tuned": Style("gGP, fine-tuned", "#44AA99", "-", "p"),
     "ggp-experts": Style("gGP, local experts", "#332288", "-", "h"),
+    "ggp-trained": Style("gGP, no prior", "#117733", "-", "d"),
+    "ggp-paper": Style("gGP, paper", "#56B4E9", "-", "s"),
     "limit": Style("who knows the two levels", "#000000", ":", "*"),
     "gp-se": Style("GP, SE", "#D55E00", "-", "^"),
     "gp-se-learned-noise": Style("GP, SE, noise learned", "#E69F00", "-", "v"),
