@@ -1,7 +1,6 @@
 """`GGPRegressor`: the generalized Gaussian process with the face of a scikit-learn estimator."""
 
 import os
-import warnings
 from operator import index
 from typing import Any
 
@@ -13,20 +12,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bieqno import persistence
 from bieqno.gaussian import LowRankGaussian
-from bieqno.progress import training_bar
 from bieqno.regression.checking import Table, checked_rows, checked_targets
 from bieqno.regression.fitted import FittedProcess
-from bieqno.regression.fitting import LEAST_ROWS, Settings, fit_process
+from bieqno.regression.fitting import LEAST_ROWS
 from bieqno.regression.held_out import as_text, stacked
-from bieqno.regression.prior import (
-    MAX_DIMENSION,
-    NEIGHBOURS,
-    ZeroShot,
-    condition_prior,
-    fine_tune,
-    prior_named,
-)
+from bieqno.regression.outputs import from_prior, trained
+from bieqno.regression.prior import ZeroShot
 from bieqno.regression.saved import FOUND, STORED, Saved, plain
+from bieqno.regression.settings import Settings
 from bieqno.tensorfile import PersistenceError
 
 
@@ -135,60 +128,28 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         X, y, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
         columns = y[:, None] if y.ndim == 1 else y
         random = check_random_state(self.random_state)
+        processes: tuple[FittedProcess | ZeroShot, ...]
         if self.prior is not None:
-            self._start_from_prior(X, columns, alpha, settings)
-            self.single_output_ = y.ndim == 1
-            return self
-        if settings.fine_tune:
-            raise ValueError("fine_tune needs a prior to begin with, and prior is None")
-        previous = getattr(self, "processes_", None) if self.warm_start else None
-        if previous is not None and any(isinstance(process, ZeroShot) for process in previous):
-            raise ValueError("warm_start cannot go on from a fit with a prior, in which nothing was trained")
-        if previous is not None and len(previous) != columns.shape[1]:
-            raise ValueError(f"warm_start cannot go on from {len(previous)} outputs with {columns.shape[1]}")
-        fold_seed = int(random.randint(2**31 - 1)) if previous is None else self.fold_seed_
-        fits = []
-        for i, column in enumerate(columns.T):
-            label = "fit" if y.ndim == 1 else f"fit {i + 1}/{columns.shape[1]}"
-            with training_bar(label, visible=self.verbose) as on_progress:
-                fitted = fit_process(
-                    X, column, alpha, settings, uncertain=np.ndim(self.alpha) > 0,
-                    seed=int(random.randint(2**31 - 1)), fold_seed=fold_seed,
-                    start=None if previous is None else previous[i], on_progress=on_progress,
-                )  # fmt: skip
-            fits.append(fitted)
-        self.processes_: tuple[FittedProcess | ZeroShot, ...] = tuple(process for process, _ in fits)
+            if np.ndim(self.alpha):
+                raise ValueError(
+                    "a prior does not weigh observations by one alpha each; use prior=None, or give one number"
+                )
+            processes, steps = from_prior(
+                str(self.prior), X, columns, settings, further=float(alpha[0]), verbose=self.verbose
+            )
+            fold_seed = 0
+        else:
+            previous = getattr(self, "processes_", None) if self.warm_start else None
+            fold_seed = int(random.randint(2**31 - 1)) if previous is None else self.fold_seed_
+            processes, steps = trained(
+                X, columns, alpha, settings, uncertain=np.ndim(self.alpha) > 0, random=random,
+                fold_seed=fold_seed, previous=previous, verbose=self.verbose,
+            )  # fmt: skip
+        self.processes_: tuple[FittedProcess | ZeroShot, ...] = processes
         self.single_output_ = y.ndim == 1
         self.fold_seed_: int = fold_seed
-        self.n_iter_ = max(result.best_step for _, result in fits)
+        self.n_iter_ = steps
         return self
-
-    def _start_from_prior(self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, settings: Settings) -> None:
-        if np.ndim(self.alpha):
-            raise ValueError(
-                "a prior does not weigh observations by one alpha each; use prior=None, or give one number"
-            )
-        places = len(np.unique(X, axis=0))
-        if len(X) > 4 * places:
-            warnings.warn(
-                f"{len(X)} rows are at {places} places only, and a prior looks at the {NEIGHBOURS} nearest rows: it hardly "
-                "sees other places; average the rows of each place, or use prior=None",
-                stacklevel=3,
-            )
-        process = prior_named(str(self.prior))
-        if np.count_nonzero(np.ptp(X, axis=0)) > MAX_DIMENSION:
-            process = prior_named("experts")  # of so many inputs nothing was learned
-        conditioned = [
-            condition_prior(
-                process, X, column, noise=settings.noise, further=float(alpha[0]), same_units=settings.same_units
-            )
-            for column in columns.T
-        ]
-        if settings.fine_tune:
-            with training_bar("fine-tune", visible=self.verbose) as on_progress:
-                conditioned = [fine_tune(one, on_progress=on_progress) for one in conditioned]
-        self.processes_ = tuple(conditioned)
-        self.fold_seed_, self.n_iter_ = 0, max(process.steps for process in conditioned)
 
     @property
     def held_out_(self) -> dict[str, np.ndarray]:
