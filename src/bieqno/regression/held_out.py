@@ -32,6 +32,15 @@ class HeldOut(eqx.Module):
         """Of no rows."""
         return cls(np.zeros(0), np.zeros(0))
 
+    def log_losses(self) -> Float[np.ndarray, "n"]:
+        """Negative log-density of each row, in scaled units.
+
+        Example:
+            >>> HeldOut(np.array([0.0, 1.0]), np.ones(2)).log_losses().round(2).tolist()
+            [0.92, 1.42]
+        """
+        return 0.5 * (np.log(2 * np.pi * self.std**2) + (self.error / self.std) ** 2)
+
     def scores(self, unit: float = 1.0) -> dict[str, np.ndarray]:
         """What a unit of these makes in the units of the data, and the scores there.
 

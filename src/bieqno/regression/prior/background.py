@@ -59,7 +59,7 @@ def learn(
         sites: opinions at some sites, stacked along a first axis.
         there: which sites are there.
         observations: number of observations of the whole data set.
-        log_noise: what is known about the noise; None, or NaN, to learn it.
+        log_noise: what is known about the noise; None to learn it.
     """
     sizes = jnp.log(sites.squares[:, 0] / jnp.maximum(sites.number[:, :1], 1) + FLOOR)
     held = there[:, None]
@@ -75,9 +75,7 @@ def learn(
         joint = evidence[:, 0, :, None] + log_share[:, None] + noise
         each = jax.nn.logsumexp(joint, axis=1)
         learned = overlap * jnp.sum(jnp.where(held, each, 0), axis=0)
-        levels = jax.nn.log_softmax(learned)
-        if log_noise is not None:
-            levels = jnp.where(jnp.isnan(log_noise), levels, log_noise)
+        levels = jax.nn.log_softmax(learned) if log_noise is None else log_noise
         belief = jax.nn.softmax(evidence[:, 0] + log_share + jax.nn.logsumexp(noise + levels, axis=2), axis=1)
         counted = jnp.sum(jnp.where(held, belief, 0), axis=0)
         return jnp.log((counted + 1 / len(RATIOS)) / (number + 1)), levels

@@ -16,27 +16,25 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bieqno.gaussian import LowRankGaussian
 from bieqno.regression.prior.experts import Opinions
 from bieqno.regression.prior.left_out import choose, leave_out
 from bieqno.regression.prior.local_process import Circumstances, LocalProcess, Stations, asked
 from bieqno.regression.prior.neighbourhood import Neighbourhood
-from bieqno.regression.prior.pretraining import single_losses
-from bieqno.regression.prior.zero_shot import ZeroShot, one_thread, widening
+from bieqno.regression.prior.trust import Compared, Moments
+from bieqno.regression.prior.zero_shot import ZeroShot, one_thread
 from bieqno.regression.splits import Data
 from bieqno.training import Progress, fit
 
 FOLDS = 4
 STEPS, PATIENCE = 60, 4
 _OPTIMIZER = optax.adam(3e-4)
-_LEAST_ROWS = 40
-"""With fewer, each fold has less than ten, which decide nothing."""
+_LEAST_ROWS, _MOST_ROWS = 40, 512
+"""With fewer, each fold has less than ten, which decide nothing; more would take minutes."""
 
 
 class LeftOut(eqx.Module):
     """What is seen by observations that are left out in turn, each with its value and its fold."""
 
-    points: Float[Array, "n 1 d"]
     seen: Neighbourhood
     opinions: Opinions
     circumstances: Circumstances
@@ -47,13 +45,13 @@ class LeftOut(eqx.Module):
         """As a source of batches: always all of them."""
         return self
 
-    def predicted(self, process: LocalProcess) -> LowRankGaussian:
-        """All of them, each from the others."""
-        return process.conclude(self.points, self.seen, self.opinions, self.circumstances)
+    def compared(self, process: LocalProcess) -> Compared:
+        """How each is predicted from the others, with the correction and without it."""
+        return process.compare(self.seen, self.opinions, self.circumstances)
 
     def losses(self, process: LocalProcess) -> Float[Array, "n"]:
         """Negative log-density of each."""
-        return single_losses(self.predicted(process), self.values)
+        return _losses(self.values, self.compared(process).corrected)
 
 
 class FoldLoss(eqx.Module):
@@ -61,20 +59,14 @@ class FoldLoss(eqx.Module):
 
     rows: LeftOut
 
-    def moments(self, members: LocalProcess) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
-        """Error and standard deviation of each row."""
-
-        def of_member(process: LocalProcess) -> tuple[Array, Array]:
-            gaussian = self.rows.predicted(process)
-            return self.rows.values - gaussian.mean, gaussian.std
-
-        every = eqx.filter_vmap(of_member)(members)
-        error, std = (jnp.take_along_axis(x, self.rows.folds[None], axis=0)[0] for x in every)
-        return error, std
+    def compared(self, members: LocalProcess) -> Compared:
+        """How that member predicts each row, with the correction and without it."""
+        every = eqx.filter_vmap(self.rows.compared)(members)
+        return jax.tree.map(lambda x: jnp.take_along_axis(x, self.rows.folds[None], axis=0)[0], every)
 
     def __call__(self, members: LocalProcess) -> Float[Array, ""]:
         """Mean loss of the rows."""
-        return jnp.mean(_losses(*self.moments(members)))
+        return jnp.mean(_losses(self.rows.values, self.compared(members).corrected))
 
 
 def fine_tune(start: ZeroShot, *, on_progress: Callable[[Progress], None] | None = None) -> ZeroShot:
@@ -86,17 +78,17 @@ def fine_tune(start: ZeroShot, *, on_progress: Callable[[Progress], None] | None
 
     Returns:
         The tuned one, judged by the members that had not learned from a row; or `start` itself where these do not predict
-        better by more than two standard errors, both with the variance widened as it needs, or where there are few rows.
+        better by more than two standard errors, or where there are few rows.
     """
     tree = start.tree()
-    chosen = choose(tree.n)
+    chosen = choose(tree.n)[:_MOST_ROWS]
     if len(chosen) < _LEAST_ROWS:
         return start
     stations, circumstances = leave_out(tree, chosen), start.circumstances(tree)
     with one_thread():
         seen, opinions = jax.block_until_ready(_asked(stations, start.data, circumstances))
     folds = jnp.asarray(np.random.default_rng(0).permutation(len(chosen)) % FOLDS)
-    rows = LeftOut(stations.points, seen, opinions, circumstances, start.data.targets[chosen], folds)
+    rows = LeftOut(seen, opinions, circumstances, start.data.targets[chosen], folds)
     members = jax.tree.map(
         lambda x: jnp.broadcast_to(x, (FOLDS + 1, *x.shape)) if eqx.is_array(x) else x, start.process
     )
@@ -105,13 +97,11 @@ def fine_tune(start: ZeroShot, *, on_progress: Callable[[Progress], None] | None
         members, member_loss, rows, steps=STEPS, chunk_steps=5, optimizer=_OPTIMIZER, validate=held_out,
         patience=PATIENCE, key=jax.random.key(0), on_progress=on_progress,
     )  # fmt: skip
-    gain = _widened_losses(*_moments(held_out, members)) - _widened_losses(*_moments(held_out, result.module))
-    if not gain.mean() > 2 * gain.std() / np.sqrt(len(gain)):
-        return start
     last = jax.tree.map(lambda x: x[-1] if eqx.is_array(x) else x, result.module)
     tuned = dataclasses.replace(start, process=last, steps=int(result.best_step))
-    error, std = (np.asarray(x, np.float64) for x in _moments(held_out, result.module))
-    return tuned.judged(error, std, chosen)
+    tuned = tuned.judged(chosen, stations.rows, _compared(held_out, result.module, start.scaled_noise))
+    gain = start.held_out.log_losses()[: len(chosen)] - tuned.held_out.log_losses()
+    return tuned if gain.mean() > 2 * gain.std() / np.sqrt(len(gain)) else start
 
 
 def member_loss(members: LocalProcess, batch: LeftOut, *, key: PRNGKeyArray) -> Float[Array, ""]:
@@ -127,14 +117,9 @@ def _asked(stations: Stations, data: Data, circumstances: Circumstances) -> tupl
 
 
 @eqx.filter_jit
-def _moments(held_out: FoldLoss, members: LocalProcess) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
-    return held_out.moments(members)
+def _compared(held_out: FoldLoss, members: LocalProcess, noise: Float[Array, ""] | None) -> Compared:
+    return held_out.compared(members).at_least(noise)
 
 
-def _losses(error: Float[Array, "n"], std: Float[Array, "n"]) -> Float[Array, "n"]:
-    return 0.5 * (jnp.log(2 * jnp.pi * std**2) + (error / std) ** 2)
-
-
-def _widened_losses(error: Float[Array, "n"], std: Float[Array, "n"]) -> Float[np.ndarray, "n"]:
-    """With the variance as wide as the errors ask for, which is how predictions will be made."""
-    return np.asarray(_losses(error, std * np.sqrt(widening(np.asarray(error), np.asarray(std)))), np.float64)
+def _losses(values: Float[Array, "n"], found: Moments) -> Float[Array, "n"]:
+    return 0.5 * (jnp.log(2 * jnp.pi * found.variance) + (values - found.mean) ** 2 / found.variance)

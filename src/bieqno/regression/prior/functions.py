@@ -17,20 +17,17 @@ from bieqno.regression.splits import Data
 WAVES = 96
 JUMPS = 6
 _KINDS = {
-    "one scale": 0.20,
-    "two scales": 0.06,
+    "one scale": 0.24,
+    "two scales": 0.08,
     "a fine scale in a region": 0.12,
     "a fine scale fading in": 0.05,
-    "waves of one length in a region": 0.08,
-    "jumps": 0.18,
+    "jumps": 0.20,
     "two levels": 0.09,
     "smooth with jumps": 0.08,
     "sawtooth": 0.06,
     "periodic": 0.05,
     "kinks": 0.03,
 }
-_NOISES = (0.4, 0.48, 0.12)
-"""How often the noise is known, unknown and the same everywhere, unknown and different from place to place."""
 
 
 class Task(eqx.Module):
@@ -41,8 +38,6 @@ class Task(eqx.Module):
     values: Float[Array, "s q"]
     mask: Bool[Array, "s q"]
     dimension: Int[Array, ""]
-    noise: Float[Array, ""]
-    """Standard deviation, in tasks in which it is known; NaN in the others, which have to find it."""
 
 
 class RandomTasks(eqx.Module):
@@ -72,7 +67,7 @@ class RandomTasks(eqx.Module):
 
     def draw(self, key: PRNGKeyArray) -> Task:
         """Draw one task."""
-        layout_key, target_key, function_key, level_key, noise_key, kind_key = jax.random.split(key, 6)
+        layout_key, target_key, function_key, level_key, noise_key = jax.random.split(key, 5)
         layout = draw_layout(layout_key, self.observations)
         points = draw_targets(target_key, layout, self.candidates)
         everywhere = jnp.concatenate([layout.inputs, points])
@@ -80,9 +75,7 @@ class RandomTasks(eqx.Module):
         seen = jnp.concatenate([layout.mask, jnp.ones(self.candidates, bool)])
         f = (f - jnp.mean(f, where=seen)) / (jnp.std(f, where=seen) + 1e-3)
         noise = jnp.exp(jax.random.uniform(level_key, minval=jnp.log(2e-3), maxval=jnp.log(0.6)))
-        kind = jax.random.choice(kind_key, 3, p=jnp.array(_NOISES))
-        change = random_waves(jax.random.fold_in(kind_key, 1), everywhere, jnp.asarray(0.5), smooth=True)
-        y = f + noise * jnp.where(kind == 2, jnp.exp(change), 1) * jax.random.normal(noise_key, f.shape)
+        y = f + noise * jax.random.normal(noise_key, f.shape)
         rows = len(layout.mask)
         data = Data(layout.inputs, y[:rows], jnp.zeros(rows), layout.mask)
         stations = jax.vmap(lambda x: nearest_row(x, data))(points)
@@ -91,8 +84,7 @@ class RandomTasks(eqx.Module):
         there = beside > 0
         # A point that is not there is at its site, for one far away would be told wild numbers.
         points = jnp.where(there[..., None], points[chosen], data.inputs[sites][:, None])
-        known = jnp.where(kind == 0, noise, jnp.nan)
-        return Task(data, points, y[rows:][chosen], there, layout.dimension, known)
+        return Task(data, points, y[rows:][chosen], there, layout.dimension)
 
 
 def draw_function(
@@ -106,7 +98,7 @@ def draw_function(
         dimension: of the space; further columns of `x` are zero.
         spacing: of the observations, the smallest scale that makes sense.
     """
-    keys = jax.random.split(key, 15)
+    keys = jax.random.split(key, 14)
     log_spacing = jnp.log(spacing)
     length = jnp.exp(jax.random.uniform(keys[0], minval=log_spacing + jnp.log(0.7), maxval=jnp.log(1.5)))
     shorter = jnp.maximum(length * jnp.exp(-jax.random.uniform(keys[1], maxval=jnp.log(10.0))), 0.7 * spacing)
@@ -128,7 +120,6 @@ def draw_function(
         coarse + fine,
         coarse + fine * region,
         coarse + fine * jax.nn.sigmoid(4 * (field - threshold)),
-        coarse + _waves_of_one_length(keys[14], x, dimension, spacing) * jnp.clip(4 * (field - threshold), 0, 1),
         steps,
         (field > threshold).astype(x.dtype),
         coarse + 2 * steps * jnp.abs(threshold),
@@ -156,19 +147,6 @@ def random_waves(
     stretch = jnp.exp(0.25 * jax.random.normal(stretch_key, (x.shape[1],)))
     phase = 2 * jnp.pi * jax.random.uniform(phase_key, (WAVES,))
     return jnp.sqrt(2 / WAVES) * jnp.sum(jnp.cos(x @ (frequency * stretch / length).T + phase), axis=1)
-
-
-def _waves_of_one_length(
-    key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""], spacing: Float[Array, ""]
-) -> Float[Array, "n"]:
-    """One to four plane waves of one length, from hardly longer than the spacing to much longer."""
-    length_key, direction_key, phase_key, count_key, size_key = jax.random.split(key, 5)
-    length = spacing * jnp.exp(jax.random.uniform(length_key, minval=jnp.log(1.4), maxval=jnp.log(16.0)))
-    direction = jax.vmap(lambda own: _direction(own, dimension))(jax.random.split(direction_key, 4))
-    phase = 2 * jnp.pi * (x @ direction.T / length + jax.random.uniform(phase_key, (4,)))
-    active = jnp.arange(4) < jax.random.randint(count_key, (), 1, 5)
-    size = jnp.exp(jax.random.uniform(size_key, minval=-1.5, maxval=0.7)) * jnp.sqrt(2 / jnp.sum(active))
-    return size * jnp.cos(phase) @ active.astype(x.dtype)
 
 
 def _jumps(key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""]) -> Float[Array, "n"]:

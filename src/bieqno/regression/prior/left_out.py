@@ -8,7 +8,7 @@ from scipy.spatial import KDTree
 from bieqno.regression.prior.local_process import Stations
 from bieqno.regression.prior.neighbourhood import NEIGHBOURS, search_rows
 
-MOST = 512
+MOST = 2048
 """Observations that are left out in turn; of more, a random choice."""
 
 
@@ -42,6 +42,5 @@ def _without(found: Int[np.ndarray, "n k"], rows: Int[np.ndarray, "n"]) -> Int[n
 
 
 def choose(count: int) -> Int[np.ndarray, "n"]:
-    """Which of so many observations to leave out in turn; none if there is only one."""
-    chosen = np.arange(count) if count <= MOST else np.random.default_rng(0).permutation(count)[:MOST]
-    return chosen if count > 1 else chosen[:0]
+    """Which of so many observations to leave out in turn, in random order; none if there is only one."""
+    return np.random.default_rng(0).permutation(count)[: MOST if count > 1 else 0]

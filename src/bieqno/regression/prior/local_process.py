@@ -11,7 +11,7 @@ of the inputs. Each point is predicted by itself: a subset of the points gets th
 
 import math
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -32,8 +32,10 @@ from bieqno.regression.prior.neighbourhood import (
     nearest_rows,
     spread_rows,
 )
+from bieqno.regression.prior.trust import Compared, Moments, blend
 from bieqno.regression.splits import Data
 
+T = TypeVar("T")
 SHARED = len(EXPERTS) + 2
 """The output that says how much of the variance is shared with other points."""
 
@@ -125,25 +127,17 @@ class LocalProcess(eqx.Module):
         stations = jax.vmap(lambda x: nearest_row(x, data))(points)
         return self._learned(points[:, None], stations, data, space)
 
-    def at_sites(
-        self, points: Float[Array, "s q d"], data: Data, dimension: Int[Array, ""], noise: Float[Array, ""]
-    ) -> LowRankGaussian:
+    def at_sites(self, points: Float[Array, "s q d"], data: Data, dimension: Int[Array, ""]) -> LowRankGaussian:
         """The posterior at some points of each of the sites that `spread_rows` finds, in one row: for training.
 
         The sites are looked at anyway, for what the whole data set tells. Points of sites that are not there mean nothing.
-        A noise that is NaN is to be learned.
         """
-        return self._learned(points, None, data, dimension, noise)
+        return self._learned(points, None, data, dimension)
 
     def _learned(
-        self,
-        points: Float[Array, "s q d"],
-        stations: Int[Array, "s"] | None,
-        data: Data,
-        dimension: Int[Array, ""],
-        noise: Float[Array, ""] | None = None,
+        self, points: Float[Array, "s q d"], stations: Int[Array, "s"] | None, data: Data, dimension: Int[Array, ""]
     ) -> LowRankGaussian:
-        """The posterior at points of given stations, the sites if None, without having looked around before."""
+        """The posterior at points of given stations, the sites if None, without knowing anything beforehand."""
         sites = spread_rows(data)
         centres = sites if stations is None else jnp.concatenate([sites, stations])
         rows = jax.vmap(lambda x: nearest_rows(x, data))(data.inputs[centres])
@@ -154,24 +148,33 @@ class LocalProcess(eqx.Module):
             wanted = jnp.concatenate([nothing, points])
         # All at once: two decompositions in flight at the same time have been seen to wait for each other for ever.
         seen, opinions = asked(Stations(centres, rows, wanted), data, units)
-        at_sites = jax.tree.map(itemgetter(slice(SITES)), opinions)
-        background = learn(at_sites, sites >= 0, jnp.sum(data.mask), _known(noise, units))
+        background = learn(jax.tree.map(itemgetter(slice(SITES)), opinions), sites >= 0, jnp.sum(data.mask))
         own = slice(None) if stations is None else slice(SITES, None)
         seen, opinions = jax.tree.map(itemgetter(own), (seen, opinions))
         return self.conclude(points, seen, opinions, Circumstances(units, background, dimension))
 
-    def predict(self, stations: "Stations", data: Data, circumstances: Circumstances) -> LowRankGaussian:
-        """The posterior at all points of all stations, in one row."""
-        return self.conclude(stations.points, *asked(stations, data, circumstances.units), circumstances)
-
     def conclude(
-        self, points: Float[Array, "s q d"], seen: Neighbourhood, opinions: Opinions, circumstances: Circumstances
+        self,
+        points: Float[Array, "s q d"],
+        seen: Neighbourhood,
+        opinions: Opinions,
+        circumstances: Circumstances,
+        share: Float[Array, "s"] | None = None,
     ) -> LowRankGaussian:
-        """The posterior at points of which neighbourhoods and opinions are known, stacked along a first axis."""
+        """The posterior at points of which neighbourhoods and opinions are known, stacked along a first axis.
+
+        Args:
+            points: of each station.
+            seen: by each point.
+            opinions: of the experts of each station.
+            circumstances: of the data set.
+            share: of the correction in the mixture of it and the experts alone, at each station; None for one.
+        """
         waves = _wave_vectors(self.waves, points.shape[2], circumstances.dimension)
 
-        def at(point: Array, own: Neighbourhood, weighed: Weighed) -> tuple[Array, Array, Array]:
-            mean, variance, out = self._corrected(own, weighed, circumstances)
+        def at(point: Array, own: Neighbourhood, weighed: Weighed, share: Array) -> tuple[Array, Array, Array]:
+            found, out = self._corrected(own, weighed, circumstances)
+            mean, variance = blend(share, found)
             # How much of the variance is shared with other points, and over which wavelengths.
             shared = 0.99 * jax.nn.sigmoid(out[0] - 1) * variance
             # As an exponential: the root of a share that has become zero would have no gradient.
@@ -180,29 +183,41 @@ class LocalProcess(eqx.Module):
             factor = jnp.concatenate([amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)])
             return mean, factor, jnp.log(variance - shared)
 
+        shares = jnp.ones(len(points)) if share is None else share
         weighed = jax.vmap(lambda said: weigh(said, circumstances.background))(opinions)
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (points, seen, weighed))
-        mean, factor, log_diag = jax.vmap(at)(*flat)
+        each = _in_one_row((points, seen, weighed))
+        mean, factor, log_diag = jax.vmap(at)(*each, jnp.repeat(shares, points.shape[1]))
         return LowRankGaussian(mean, factor, log_diag).affine(circumstances.units.scale, circumstances.units.shift)
 
-    def _corrected(
-        self, seen: Neighbourhood, weighed: Weighed, circumstances: Circumstances
-    ) -> tuple[Array, Array, Array]:
+    def compare(self, seen: Neighbourhood, opinions: Opinions, circumstances: Circumstances) -> Compared:
+        """How the points of all stations, in one row, are predicted with the correction and without it."""
+
+        def at(own: Neighbourhood, weighed: Weighed) -> Compared:
+            return self._corrected(own, weighed, circumstances)[0]
+
+        units = circumstances.units
+        weighed = jax.vmap(lambda said: weigh(said, circumstances.background))(opinions)
+        found = jax.vmap(at)(*_in_one_row((seen, weighed)))
+        return Compared(*(Moments(units.shift + units.scale * m, units.scale**2 * v) for m, v in found))
+
+    def _corrected(self, seen: Neighbourhood, weighed: Weighed, circumstances: Circumstances) -> tuple[Compared, Array]:
         """Mean and variance at the centre of a neighbourhood, and the outputs that say more."""
-        base, spread = moments(weighed.log_weight, weighed)
+        plain = base, spread = moments(weighed.log_weight, weighed)
         inputs = of_point(seen, weighed, base, spread, circumstances.background, circumstances.dimension)
         elements = of_neighbours(seen, base, spread)
         out = self.operator(inputs[None], elements, observation_mask=seen.mask)[0]
         gates, (shift, log_factor), rest = jnp.split(out, [len(EXPERTS), len(EXPERTS) + 2])
         mean, variance = moments(jax.nn.log_softmax(weighed.log_weight + gates), weighed)
-        return mean + shift * jnp.sqrt(variance), variance * jnp.exp(jnp.clip(log_factor, -15, 10)) + FLOOR, rest
+        factor = jnp.exp(jnp.clip(log_factor, -15, 10))
+        corrected = Moments(mean + shift * jnp.sqrt(variance), variance * factor + FLOOR)
+        return Compared(corrected, plain), rest
 
 
-def moments(log_weight: Float[Array, "e"], weighed: Weighed) -> tuple[Float[Array, ""], Float[Array, ""]]:
+def moments(log_weight: Float[Array, "e"], weighed: Weighed) -> Moments:
     """Mean and variance of the mixture of experts."""
     weight = jnp.exp(log_weight)
     mean = weight @ weighed.mean
-    return mean, weight @ (weighed.variance + (weighed.mean - mean) ** 2)
+    return Moments(mean, weight @ (weighed.variance + (weighed.mean - mean) ** 2))
 
 
 def look_around(
@@ -223,7 +238,8 @@ def look_around(
     """
     units = Units.of(data, sites, rows, dimension)
     _, opinions = asked(Stations(sites, rows, data.inputs[sites][:, None]), data, units)
-    background = learn(opinions, sites >= 0, jnp.sum(data.mask), _known(noise, units))
+    known = None if noise is None else _peaked(2 * jnp.log(noise / units.scale))
+    background = learn(opinions, sites >= 0, jnp.sum(data.mask), known)
     return Circumstances(units, background, jnp.asarray(dimension))
 
 
@@ -238,11 +254,14 @@ def asked(stations: Stations, data: Data, units: Units) -> tuple[Neighbourhood, 
     return jax.vmap(of_station)(*stations)
 
 
-def _known(noise: Float[Array, ""] | None, units: Units) -> Float[Array, "levels"] | None:
-    """A known noise as probabilities of all levels."""
-    if noise is None:
-        return None
-    levels, log_variance = jnp.asarray(NOISE_LEVELS), 2 * jnp.log(noise / units.scale)
+def _in_one_row(stacked: T) -> T:
+    """The points of all stations one after the other."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacked)
+
+
+def _peaked(log_variance: Float[Array, ""]) -> Float[Array, "levels"]:
+    """A known level of the noise as probabilities of all levels."""
+    levels = jnp.asarray(NOISE_LEVELS)
     return jax.nn.log_softmax(-0.5 * ((jnp.clip(log_variance, levels[0], levels[-1]) - levels) / 0.3) ** 2)
 
 

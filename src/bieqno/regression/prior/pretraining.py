@@ -26,7 +26,7 @@ def task_loss(process: LocalProcess, batch: Task, *, key: PRNGKeyArray) -> Float
     """Negative log-probability of the values to be predicted, each by itself and all together, per value."""
 
     def of_task(task: Task) -> Float[Array, ""]:
-        gaussian = process.at_sites(task.points, task.data, task.dimension, task.noise)
+        gaussian = process.at_sites(task.points, task.data, task.dimension)
         there, values = task.mask.ravel(), task.values.ravel()
         number = jnp.maximum(jnp.sum(there), 1)
         single = jnp.sum(jnp.where(there, single_losses(gaussian, values), 0)) / number
@@ -37,22 +37,9 @@ def task_loss(process: LocalProcess, batch: Task, *, key: PRNGKeyArray) -> Float
             jnp.where(there, gaussian.log_diag, -jnp.log(2 * jnp.pi)),
         )
         joint = -whole.log_prob(jnp.where(there, values, 0)) / number
-        return damped((single + JOINT_SHARE * joint) / (1 + JOINT_SHARE))
+        return (single + JOINT_SHARE * joint) / (1 + JOINT_SHARE)
 
     return jnp.mean(jax.vmap(of_task)(batch))
-
-
-def damped(loss: Float[Array, ""], most: float = 10.0) -> Float[Array, ""]:
-    """A loss that grows like a logarithm beyond `most`.
-
-    One task in a hundred has a jump that nothing announced and a loss in the hundreds, beside which those of the other tasks
-    of its step would count for nothing.
-
-    Example:
-        >>> damped(jnp.asarray(3.0)).item(), round(damped(jnp.asarray(1000.0)).item(), 2)
-        (3.0, 56.05)
-    """
-    return jnp.where(loss > most, most * (1 + jnp.log(jnp.maximum(loss, most) / most)), loss)
 
 
 def single_losses(gaussian: LowRankGaussian, values: Float[Array, "n"]) -> Float[Array, "n"]:
@@ -100,4 +87,5 @@ def pretrain(
 def _optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
     """One object for equal arguments, so that runs of equal shape share one compilation."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, min(200, steps // 5 + 1), steps + 1)
+    # Functions with jumps give rare losses in the thousands before their mean is trusted less.
     return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))

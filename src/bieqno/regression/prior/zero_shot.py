@@ -1,5 +1,6 @@
 """A local process conditioned on data: predictions without any fit."""
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -20,9 +21,10 @@ from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.prior.background import FLOOR
 from bieqno.regression.prior.grouping import group
 from bieqno.regression.prior.left_out import choose, leave_out
-from bieqno.regression.prior.local_process import Circumstances, LocalProcess, Stations, look_around
+from bieqno.regression.prior.local_process import Circumstances, LocalProcess, Stations, asked, look_around
 from bieqno.regression.prior.neighbourhood import search_rows, spread_rows
 from bieqno.regression.prior.trend import Trend
+from bieqno.regression.prior.trust import Compared, Moments, blend, gains, trust
 from bieqno.regression.process import MIN_NOISE
 from bieqno.regression.scaling import Scaling
 from bieqno.regression.splits import Data, calibration
@@ -43,6 +45,8 @@ class ZeroShot(AbstractPredictive):
         noise: standard deviation of the noise in units of the data, if it is known.
         further: variance of further noise that the observations have and new values will not, in units of the data.
         same_units: whether all inputs are scaled alike.
+        gain: of each observation, by how much the network's correction has raised its predicted log-density when it was left
+            out; zero if it was not.
         variance_factor: of the predicted variance, found on observations that were left out in turn.
         held_out: how these were predicted.
         steps: of a fine-tuning of the process on these observations.
@@ -56,6 +60,7 @@ class ZeroShot(AbstractPredictive):
     noise: float | None = eqx.field(static=True)
     further: float = eqx.field(static=True)
     same_units: bool = eqx.field(static=True)
+    gain: Float[Array, "m"]
     variance_factor: Float[Array, ""]
     held_out: HeldOut
     steps: int = eqx.field(static=True)
@@ -71,6 +76,8 @@ class ZeroShot(AbstractPredictive):
         there = np.asarray(self.data.mask)
         if not there.any() or (np.diff(there.astype(int)) > 0).any() or there.sum() != len(self.trend.leverage):
             raise ValueError("observations come first, at least one, each with a leverage, and then padding")
+        if self.gain.shape != there.shape or not bool(jnp.isfinite(self.gain).all()):
+            raise ValueError("each observation has a gain, which is a number")
         if self.variance_factor.shape != () or not 0 < float(self.variance_factor) < np.inf:
             raise ValueError(f"a factor of the variance is one positive number, got {self.variance_factor}")
 
@@ -108,34 +115,44 @@ class ZeroShot(AbstractPredictive):
             yield LowRankGaussian(found.mean + trend, found.factor, log_diag), rows.ravel()
 
     def calibrated(self) -> "ZeroShot":
-        """With observations left out in turn; of many, some hundreds."""
-        plain = eqx.tree_at(lambda z: z.variance_factor, self, jnp.ones(()))
-        tree = plain.tree()
-        chosen = choose(tree.n)
-        seen = plain.circumstances(tree)
-        means, stds = [np.zeros(0)], [np.zeros(0)]
+        """With observations left out in turn; of many, some thousands."""
+        tree = self.tree()
+        chosen, seen = choose(tree.n), self.circumstances(tree)
+        if not len(chosen):
+            return self
+        parts = []
         for start in range(0, len(chosen), CHUNK):
-            rows = chosen[start : start + CHUNK]
-            gaussian = plain._predicted(leave_out(tree, _padded(rows)), seen)
-            means.append(np.asarray(gaussian.mean, np.float64)[: len(rows)])
-            stds.append(np.asarray(gaussian.std, np.float64)[: len(rows)])
-        error = np.asarray(self.data.targets, np.float64)[chosen] - np.concatenate(means)
-        return self.judged(error, np.concatenate(stds), chosen)
+            stations = leave_out(tree, _padded(chosen[start : start + CHUNK]))
+            with one_thread():
+                found = jax.block_until_ready(_compare(self.process, stations, self.data, seen, self.scaled_noise))
+            parts.append((stations.rows, found))
+        around, found = jax.tree.map(lambda *own: jnp.concatenate(own)[: len(chosen)], *parts)
+        return self.judged(chosen, around, found)
 
-    def judged(
-        self, error: Float[np.ndarray, "k"], std: Float[np.ndarray, "k"], rows: Int[np.ndarray, "k"]
-    ) -> "ZeroShot":
-        """With the factor of the variance under which errors of rows that were left out are no larger than they should be.
+    def judged(self, rows: Int[np.ndarray, "n"], around: Int[Array, "n k"], found: Compared) -> "ZeroShot":
+        """With what rows that were left out tell: how far to trust the correction, and how wide predictions must be.
 
-        Never below one: a row that is left out leaves a gap that predictions do not have, in which to have been too careful
-        says little.
+        The factor of the variance is never below one: a row that is left out leaves a gap that predictions do not have, in
+        which to have been too careful says little.
+
+        Args:
+            rows: that were left out.
+            around: the rows that each was predicted from.
+            found: how it was predicted.
         """
-        error = error / (1 - self.trend.leverage[rows])  # the trend knew the row
+        values = self.data.targets[rows]
+        # The trend knew the row: without it, the error would have been larger by so much.
+        known = jnp.asarray(1 - self.trend.leverage[rows], values.dtype)
+        found = Compared(*(Moments(values - (values - m) / known, v) for m, v in found))
+        gain = jnp.zeros_like(self.data.targets).at[rows].set(gains(values, found))
+        blended = blend(trust(gain, around), found)
+        error, std = (np.asarray(x, np.float64) for x in (values - blended.mean, jnp.sqrt(blended.variance)))
         factor = widening(error, std)
-        return eqx.tree_at(
-            lambda z: (z.variance_factor, z.held_out),
+        return dataclasses.replace(
             self,
-            (jnp.asarray(factor, jnp.zeros(()).dtype), HeldOut(error, np.sqrt(factor) * std)),
+            gain=gain,
+            variance_factor=jnp.asarray(factor, gain.dtype),
+            held_out=HeldOut(error, np.sqrt(factor) * std),
         )
 
     def tree(self) -> KDTree:
@@ -151,7 +168,7 @@ class ZeroShot(AbstractPredictive):
     def _predicted(self, stations: Stations, seen: Circumstances) -> LowRankGaussian:
         with one_thread():
             return jax.block_until_ready(
-                _predict(self.process, stations, self.data, seen, self.scaled_noise, self.variance_factor)
+                _predict(self.process, stations, self.data, seen, self.scaled_noise, self.gain, self.variance_factor)
             )
 
 
@@ -188,7 +205,8 @@ def condition_prior(
     data = eqx.tree_at(lambda d: (d.inputs, d.targets), data, (jnp.asarray(inputs), jnp.asarray(rest)))
     return ZeroShot(
         process=process, data=data, scaling=scaling, columns=columns, trend=trend, noise=noise, further=further,
-        same_units=same_units, variance_factor=jnp.ones(()), held_out=HeldOut.none(), steps=0,
+        same_units=same_units, gain=jnp.zeros_like(data.targets), variance_factor=jnp.ones(()), held_out=HeldOut.none(),
+        steps=0,
     ).calibrated()  # fmt: skip
 
 
@@ -230,12 +248,21 @@ def _predict(
     data: Data,
     seen: Circumstances,
     noise: Float[Array, ""] | None,
+    gain: Float[Array, "m"],
     factor: Float[Array, ""],
 ) -> LowRankGaussian:
-    gaussian = process.predict(stations, data, seen)
+    share = trust(gain, stations.rows)
+    gaussian = process.conclude(stations.points, *asked(stations, data, seen.units), seen, share)
     log_diag = gaussian.log_diag
     if noise is not None:
         # No new value is surer than the noise.
         lack = jnp.maximum(noise**2 - jnp.sum(gaussian.factor**2, axis=1), 1e-30)
         log_diag = jnp.maximum(log_diag, jnp.log(lack))
     return LowRankGaussian(gaussian.mean, jnp.sqrt(factor) * gaussian.factor, log_diag + jnp.log(factor))
+
+
+@eqx.filter_jit
+def _compare(
+    process: LocalProcess, stations: Stations, data: Data, seen: Circumstances, noise: Float[Array, ""] | None
+) -> Compared:
+    return process.compare(*asked(stations, data, seen.units), seen).at_least(noise)
