@@ -16,12 +16,22 @@ from scipy.spatial import KDTree
 
 from bieqno.experiments import step_1d, trig_2d
 from bieqno.regression import GGPRegressor, metrics
-from bieqno.regression.prior import LocalProcess, condition_prior, experts, fine_tune, fine_tuning, pretraining
+from bieqno.regression.held_out import HeldOut
+from bieqno.regression.prior import (
+    LocalProcess,
+    condition_prior,
+    experts,
+    fine_tune,
+    fine_tuning,
+    pretraining,
+    prior_named,
+)
 from bieqno.regression.prior.functions import RandomTasks
 from bieqno.regression.prior.layouts import MAX_DIMENSION
 from bieqno.regression.prior.left_out import leave_out
 from bieqno.regression.prior.neighbourhood import Neighbourhood, nearest_row, nearest_rows, search_rows, spread_rows
 from bieqno.regression.prior.pretraining import pretrain
+from bieqno.regression.prior.trust import trust
 from bieqno.regression.splits import Data
 from bieqno.tensorfile import PersistenceError
 
@@ -176,6 +186,8 @@ def test_estimator_keeps_its_contract_with_a_prior(tmp_path):
     assert GGPRegressor.load(tmp_path / "model.bieqno").summary() == model.summary()
     with pytest.raises(ValueError, match="one positive number, got -1"):
         dataclasses.replace(model.processes_[0], variance_factor=-jnp.ones(()))
+    with pytest.raises(ValueError, match="each observation has a gain"):
+        dataclasses.replace(model.processes_[0], gain=jnp.full_like(model.processes_[0].gain, jnp.nan))
     with pytest.raises(ValueError, match="a minimum of 3 is required"):
         model.condition(inputs[:1], np.zeros((1, 2)))
     correlations = GGPRegressor(prior="experts").fit(inputs, targets).predict(points, return_cov=True)[1]
@@ -188,16 +200,44 @@ def test_estimator_keeps_its_contract_with_a_prior(tmp_path):
         GGPRegressor(prior="experts", alpha=np.full(OBSERVATIONS, 0.1)).fit(inputs, targets)
 
 
+def too_high(process):
+    """The same, but that its correction raises all predictions by three deviations."""
+    shift = len(experts.EXPERTS)  # the output after those that weigh the experts
+    return eqx.tree_at(
+        lambda p: p.operator.fit.network.layers[-1].bias, process, replace_fn=lambda b: b.at[shift].add(3)
+    )
+
+
+def test_a_correction_that_does_harm_is_not_trusted(process):
+    points, inputs, targets = surface()
+    wrong, plain = (condition_prior(one, inputs, targets) for one in (too_high(process), prior_named("experts")))
+    # Most rows are predicted three deviations off, which costs more than the most that a row may count for.
+    there = np.asarray(wrong.data.mask)
+    assert np.median(wrong.gain[there]) == -3
+    assert not np.any(wrong.gain[~there])
+    for found, expected in zip(wrong.moments(points), plain.moments(points), strict=True):
+        assert found == pytest.approx(expected, rel=1e-3)
+    assert wrong.held_out.error == pytest.approx(plain.held_out.error, abs=1e-3)
+    # The experts' own form corrects nothing, so that there is nothing to gain or to lose.
+    assert np.allclose(plain.gain, 0, atol=1e-3)
+
+
+def test_trust_goes_by_the_rows_round_a_point_and_those_alone():
+    gain = jnp.array([3.0, 3.0, 3.0, -3.0, -3.0, -3.0, 0.0])
+    here, there, nobody = trust(gain, jnp.array([[0, 1, 2], [5, 3, 4], [6, -1, -1]]))
+    assert float(here) > 0.999 > 0.001 > float(there)
+    assert float(nobody) == pytest.approx(1 / (1 + np.exp(-2)))  # as far as the network is trusted beforehand
+
+
 def test_fine_tuning_mends_what_is_wrong_and_leaves_alone_what_few_rows_say(process, monkeypatch):
     """Of predictions that are three deviations too high, those at new points become better; in larger steps than usual."""
     monkeypatch.setattr(fine_tuning, "_OPTIMIZER", optax.adam(1e-2))
     _, inputs, targets = surface()
-    shift = len(experts.EXPERTS)  # the output after those that weigh the experts
-    high = eqx.tree_at(
-        lambda p: p.operator.fit.network.layers[-1].bias, process, replace_fn=lambda b: b.at[shift].add(3)
-    )
-    few, wrong = (condition_prior(high, inputs[:n], targets[:n]) for n in (20, OBSERVATIONS))
+    few, wrong = (condition_prior(too_high(process), inputs[:n], targets[:n]) for n in (20, OBSERVATIONS))
     assert fine_tune(few) is few
+    # Trusted whatever it does, and known for errors of three deviations: otherwise there would be nothing to mend.
+    errors = HeldOut(np.full(OBSERVATIONS, 3.0), np.ones(OBSERVATIONS))
+    wrong = dataclasses.replace(wrong, gain=jnp.full_like(wrong.gain, 3.0), held_out=errors)
     told = []
     tuned = fine_tune(wrong, on_progress=lambda p: told.append(p.step))
     assert told
