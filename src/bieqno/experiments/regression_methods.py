@@ -14,9 +14,9 @@ from bieqno.regression import GGPRegressor, baselines
 # The order of tables and figures. The kernels know the noise unless their name says otherwise, gGP only if its name says so.
 METHODS = (
     "ggp",
-    "ggp-known-noise",
     "ggp-fine-tuned",
     "ggp-experts",
+    "ggp-known-noise",
     "ggp-trained",
     "ggp-paper",
     "gp-se",

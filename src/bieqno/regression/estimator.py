@@ -160,7 +160,7 @@ class GGPRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def summary(self) -> str:
         """What the fit knows about itself: how well it predicted rows that it did not know.
 
-        With a prior each row is predicted from all others (of more than 512, a random choice of them); otherwise each
+        With a prior each row is predicted from all others (of more than 2,048, a random choice of them); otherwise each
         member of the ensemble predicts the fold that it has not seen. The factor of the variance was found on the same rows.
 
         Example:
