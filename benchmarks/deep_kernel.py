@@ -7,7 +7,8 @@ is chosen on a held-out fifth of the data before the process is trained on all o
 """
 
 import argparse
-import dataclasses
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import gpytorch
@@ -92,15 +93,16 @@ def main() -> None:
     parser.add_argument("--preset", choices=("smoke", "quick", "paper"), default="quick", help="which data sets")
     parser.add_argument("--out", type=Path, default=Path("runs/deep-kernel"))
     arguments = parser.parse_args()
-    for study in (step_1d, trig_2d):
-        settings = dataclasses.replace(study.PRESETS[arguments.preset], preset=f"deep-kernel-{arguments.preset}")
-        result = study.run(settings, seed=arguments.seed, methods=lambda **_: {"deep-kernel": deep_kernel})
+    for module in (step_1d, trig_2d):
+        settings = replace(module.PRESETS[arguments.preset], preset=f"deep-kernel-{arguments.preset}")
+        study = partial(module.study, methods=lambda **_: {"deep-kernel": deep_kernel})
+        result = replace(module.EXPERIMENT, study=study).run(settings, seed=arguments.seed)
         write_result(result, arguments.out)
         for case in result.arrays:
             of_case = {row.metric: row for row in result.select(case=case)}
             shown = ("rmse", "nlpd", "coverage_95", "seconds")
             scores = ", ".join(f"{name} {of_case[name].value:.3g} +- {of_case[name].stderr:.2g}" for name in shown)
-            print(f"{study.NAME} {case}: {scores}", flush=True)
+            print(f"{result.experiment} {case}: {scores}", flush=True)
 
 
 if __name__ == "__main__":

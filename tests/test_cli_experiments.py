@@ -8,8 +8,8 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -31,13 +31,8 @@ def fit(problem, seed):
 
 def stub(method=fit):
     """The step study with methods that know nothing."""
-
-    def run(preset, **more):
-        return step_1d.run(preset, **more, methods=lambda **_: dict.fromkeys(METHODS, method))
-
-    module = ModuleType("stub")
-    vars(module).update(NAME="step-1d", DESCRIPTION=step_1d.DESCRIPTION, PRESETS=step_1d.PRESETS, run=run)
-    return module
+    methods = dict.fromkeys(METHODS, method)
+    return replace(step_1d.EXPERIMENT, study=partial(step_1d.study, methods=lambda **_: methods))
 
 
 @pytest.fixture
@@ -238,9 +233,7 @@ def test_a_damaged_result_is_made_again(bieqno_command, tmp_path):
 
 
 def test_the_command_that_is_kept_names_own_methods_only(bieqno_command, tmp_path, monkeypatch):
-    other = ModuleType("other")
-    vars(other).update(vars(stub()), NAME="trig-2d", DESCRIPTION=replace(step_1d.DESCRIPTION, methods=("gp-se",)))
-    other.run = lambda preset, **more: replace(stub().run(preset, **more), experiment="trig-2d")
+    other = replace(stub(), name="trig-2d", description=replace(step_1d.DESCRIPTION, methods=("gp-se",)))
     monkeypatch.setitem(EXPERIMENTS, "trig-2d", other)
     both = ("--only", "gp-se", "--only", "ggp")
     assert bieqno_command("run", "step-1d", "trig-2d", "--preset", "smoke", *both)[0] == 0

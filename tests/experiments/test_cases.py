@@ -1,6 +1,7 @@
 """Finished cases survive the run that made them, and serve no other."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,14 +13,15 @@ from bieqno.experiments.filter_experiment import as_array, as_filter
 
 
 def counted(calls):
-    """Methods for the step study that note each fit."""
+    """The step study with methods that note each fit."""
 
     def method(problem, seed):
         calls.append(seed)
         n, k = len(problem.points), len(problem.cut)
         return Prediction(np.full(n, problem.y.mean()), np.full(n, 0.5), 0.25 * np.eye(k))
 
-    return lambda **_: {"ggp": method, "gp-se": method}
+    methods = {"ggp": method, "gp-se": method}
+    return replace(step_1d.EXPERIMENT, study=partial(step_1d.study, methods=lambda **_: methods))
 
 
 def test_a_case_is_computed_once(tmp_path):
@@ -66,11 +68,11 @@ def test_a_damaged_case_is_computed_again(tmp_path):
 
 def test_a_resumed_study_gives_the_same_numbers(tmp_path):
     calls = []
-    whole = step_1d.run("smoke", methods=counted(calls))
+    whole = counted(calls).run("smoke")
     cases = Cases.beside(tmp_path, "step-1d", "key")
-    step_1d.run("smoke", methods=counted(calls), cases=cases, only=["ggp"])  # half of it
+    counted(calls).run("smoke", cases=cases, only=["ggp"])  # half of it
     calls.clear()
-    resumed = step_1d.run("smoke", methods=counted(calls), cases=Cases(cases.folder))
+    resumed = counted(calls).run("smoke", cases=Cases(cases.folder))
     assert len(calls) == 2
 
     def numbers(result):
@@ -80,7 +82,7 @@ def test_a_resumed_study_gives_the_same_numbers(tmp_path):
 
 
 def test_only_runs_the_methods_that_were_asked_for():
-    result = step_1d.run("smoke", methods=counted([]), only=["ggp"])
+    result = counted([]).run("smoke", only=["ggp"])
     assert {row.method for row in result.rows} == {"ggp"}
 
 
@@ -106,8 +108,8 @@ def test_the_key_knows_what_the_numbers_depend_on():
 
 def test_every_experiment_says_what_it_is():
     for experiment in EXPERIMENTS.values():
-        about = experiment.DESCRIPTION
-        assert set(about.minutes) == set(experiment.PRESETS)
+        about = experiment.description
+        assert set(about.minutes) == set(experiment.presets)
         assert about.question.count(". ") + about.question.count("? ") == 1, "two sentences"
 
 
@@ -119,13 +121,8 @@ def test_the_demo_says_what_it_leaves_out():
 
 
 def test_the_demo_takes_its_cases_over(monkeypatch):
-    """With stubs for the studies: names go before cases and data sets, and methods choose studies."""
-    calls = []
-    stub = type("Stub", (), {
-        "NAME": "step-1d", "DESCRIPTION": step_1d.DESCRIPTION,
-        "run": staticmethod(lambda *args, **more: step_1d.run(*args, **more, methods=counted(calls))),
-    })  # fmt: skip
-    monkeypatch.setattr(demo, "_STUDIES", (stub,))
+    """With a stub for the studies: names go before cases and data sets, and methods choose studies."""
+    monkeypatch.setattr(demo, "_STUDIES", (counted([]),))
     told = []
     result = demo.run("smoke", on_progress=told.append)
     assert set(result.parts()) == {"step-1d"}

@@ -9,7 +9,8 @@ import pytest
 
 from bieqno.assimilation import EnKF
 from bieqno.assimilation.setups import paper_lorenz63, paper_lorenz96
-from bieqno.experiments import EXPERIMENTS, Result, lorenz63, lorenz96, super_filter, write_result
+from bieqno.experiments import EXPERIMENTS, Cases, Result, lorenz63, lorenz96, super_filter, write_result
+from bieqno.experiments.experiment import Run
 from bieqno.experiments.filter_study import Method, compare_filters, no_assimilation, trial_makers
 from bieqno.report.filter_figures import filter_figures
 from bieqno.report.filter_tables import filter_tables
@@ -70,7 +71,7 @@ def compared():
         Method("EnKF", lambda size: explode, (2,)),
         Method("EnNF", lambda size: EnKF(), (2,)),
     ]
-    rows, arrays = compare_filters(setup, methods, makers(setup), key=KEY)
+    rows, arrays = compare_filters(Run(0, (), Cases(), None), setup, methods, makers(setup), key=KEY)
     return Result("lorenz96", "smoke", 0, tuple(rows), arrays)
 
 
@@ -129,6 +130,11 @@ def test_one_filter_in_four_roles():
     gap = result.value("unseen", "EnNF as ETKF", "distance_to_teacher")
     assert result.value("unseen", "EnNF as ETKF", "share_of_typical") == pytest.approx(gap / typical)
     assert set(filter_figures(result)) == {"distances"}
+
+
+def test_roles_cannot_be_run_one_by_one():
+    with pytest.raises(ValueError, match="cannot run only EnKF"):
+        super_filter.run("smoke", only=["EnKF"])
 
 
 @pytest.mark.parametrize("name", ["lorenz63", "lorenz96", "super-filter", "ennf-options"])

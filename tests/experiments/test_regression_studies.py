@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from functools import partial
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ from bieqno.experiments.regression_methods import METHODS, regression_methods
 from bieqno.regression import baselines, fitting
 from bieqno.report.html_tables import html_tables
 
-STUDIES = {study.NAME: study for study in (step_1d, trig_2d)}
+STUDIES = {study.EXPERIMENT.name: study for study in (step_1d, trig_2d)}
 SCORES = {"rmse", "nlpd", "nlpd_excess", "crps", "coverage_50", "coverage_90", "coverage_95", "seconds"}
 
 
@@ -146,10 +147,9 @@ def constant(problem, seed):
 def test_same_seed_same_numbers_and_data_are_paired():
     settings = dataclasses.replace(step_1d.PRESETS["smoke"], repetitions=2)
     methods = {"gp-a": constant, "gp-b": constant}
-    parts = []
-    first, again, other = (
-        step_1d.run(settings, seed=seed, methods=lambda **_: methods, on_progress=parts.append) for seed in (3, 3, 4)
-    )
+    study = partial(step_1d.study, methods=lambda **_: methods)
+    experiment, parts = dataclasses.replace(step_1d.EXPERIMENT, study=study), []
+    first, again, other = (experiment.run(settings, seed=seed, on_progress=parts.append) for seed in (3, 3, 4))
     assert [part.done for part in parts] == 3 * list(range(parts[0].total))
 
     def numbers(result):

@@ -88,7 +88,7 @@ OWN_SETUP = ("baseline", "EnNF", "EnKF tuned", "ETKF tuned", "LETKF tuned")  # w
 
 
 @pytest.mark.parametrize(
-    "methods", [OWN_SETUP, *(e.DESCRIPTION.methods for e in EXPERIMENTS.values() if e is not demo)]
+    "methods", [OWN_SETUP, *(e.description.methods for e in EXPERIMENTS.values() if e is not demo.EXPERIMENT)]
 )
 def test_methods_that_meet_in_a_figure_look_different(methods):
     styles = [style_of(method) for method in methods]

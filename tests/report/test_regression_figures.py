@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import synthetic
 from matplotlib.colors import to_rgb
 from rich.console import Console
 
@@ -20,7 +21,7 @@ def constant(problem, seed):
 
 @pytest.fixture(params=[step_1d, trig_2d], ids=["step-1d", "trig-2d"])
 def result(request):
-    return request.param.run("smoke", methods=lambda **_: {"ggp": constant, "gp-se": constant})
+    return synthetic.regression(request.param, {"ggp": constant, "gp-se": constant})
 
 
 def test_each_study_has_its_figures(result, tmp_path):

@@ -18,7 +18,7 @@ def list_experiments() -> None:
     table.add_column("what it is, and what the paper claims")
     table.add_column("about, on two cores", no_wrap=True)
     for name, experiment in EXPERIMENTS.items():
-        about = experiment.DESCRIPTION
+        about = experiment.description
         times = "\n".join(f"{preset:<6} {duration(60 * minutes)}" for preset, minutes in about.minutes.items())
         table.add_row(f"[bold]{name}", f"{about.title}.\n[dim]Claim:[/dim] {about.claim}", times)
     console.print(table)

@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import typer
 
 from bieqno.cli.folders import prepare
 from bieqno.cli.telling import Teller, duration, teller
-from bieqno.experiments import EXPERIMENTS, Cases, provenance, read_result, run_key, write_result
+from bieqno.experiments import EXPERIMENTS, Cases, Experiment, provenance, read_result, run_key, write_result
 from bieqno.nearest import unknown
 from bieqno.report.page import write_page
 from bieqno.report.studies import study_figures, study_tables
@@ -37,18 +37,18 @@ def run_experiments(
     experiments = _chosen(names, preset, only)
     prepare(out, experiments)
     tell = teller(quiet=quiet, log_json=log_json)
-    seconds = 60.0 * sum(experiment.DESCRIPTION.minutes[preset] for experiment in experiments.values())
+    seconds = 60.0 * sum(experiment.description.minutes[preset] for experiment in experiments.values())
     tell.say("start", f"{', '.join(experiments)} at preset {preset}: about {duration(seconds)} on two quiet cores",
              experiments=list(experiments), preset=preset, seed=seed, expected_seconds=seconds)  # fmt: skip
     for experiment in experiments.values():
         # Of the methods each takes its own, so that the command that it keeps is one that works.
-        own = sorted(set(only) & set(experiment.DESCRIPTION.methods))
+        own = sorted(set(only) & set(experiment.description.methods))
         _run_one(experiment, preset, seed, out, own, resume, tell)
     page = write_page(out)
     tell.say("page", f"The page is {page}", path=str(page))
 
 
-def _chosen(names: Sequence[str], preset: str, only: Sequence[str]) -> dict[str, ModuleType]:
+def _chosen(names: Sequence[str], preset: str, only: Sequence[str]) -> dict[str, Experiment[Any]]:
     """The experiments that are meant, each once; a wrong name of anything is wrong usage."""
     wanted: list[str] = []
     for name in names:
@@ -57,23 +57,23 @@ def _chosen(names: Sequence[str], preset: str, only: Sequence[str]) -> dict[str,
         wanted += [other for other in EXPERIMENTS if other != "demo"] if name == EVERYTHING else [name]
     chosen = {name: EXPERIMENTS[name] for name in wanted}
     for name, experiment in chosen.items():
-        if preset not in experiment.PRESETS:
-            raise typer.BadParameter(f"{name}: {unknown('preset', preset, experiment.PRESETS)}")
-    methods = dict.fromkeys(m for experiment in chosen.values() for m in experiment.DESCRIPTION.methods)
+        if preset not in experiment.presets:
+            raise typer.BadParameter(f"{name}: {unknown('preset', preset, experiment.presets)}")
+    methods = dict.fromkeys(m for experiment in chosen.values() for m in experiment.description.methods)
     if only and not methods:
         raise typer.BadParameter(f"the methods of {', '.join(chosen)} cannot be run one by one; leave out --only")
     for method in only:
         if method not in methods:
             raise typer.BadParameter(unknown("method", method, methods))
     # Of several experiments those that do not have the method are left out.
-    return {name: e for name, e in chosen.items() if not only or set(only) & set(e.DESCRIPTION.methods)}
+    return {name: e for name, e in chosen.items() if not only or set(only) & set(e.description.methods)}
 
 
 def _run_one(
-    experiment: ModuleType, preset: str, seed: int, out: Path, only: list[str], resume: bool, tell: Teller
+    experiment: Experiment[Any], preset: str, seed: int, out: Path, only: list[str], resume: bool, tell: Teller
 ) -> None:
-    name = experiment.NAME
-    config = provenance(name, experiment.PRESETS[preset], seed)
+    name = experiment.name
+    config = provenance(name, experiment.presets[preset], seed)
     config |= {"only": only, "key": run_key(config), "command": _command(name, preset, seed, only)}
     if resume and _is_finished(out / name, config["key"], only):
         tell.say("already", f"{name} is finished already, in {out / name}", experiment=name, folder=str(out / name))

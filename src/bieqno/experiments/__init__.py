@@ -1,4 +1,6 @@
-"""The experiments of the paper and beyond: each a file with settings, presets and ``run() -> Result``."""
+"""The experiments of the paper and beyond: each a file with settings, presets and a study."""
+
+from typing import Any
 
 from bieqno.experiments import (
     demo,
@@ -17,12 +19,12 @@ from bieqno.experiments import (
     trig_2d,
 )
 from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description
+from bieqno.experiments.experiment import Description, Experiment
 from bieqno.experiments.provenance import provenance, run_key
 from bieqno.experiments.results import Progress, Result, Row, read_result, write_result
 
-EXPERIMENTS = {
-    module.NAME: module
+EXPERIMENTS: dict[str, Experiment[Any]] = {
+    module.EXPERIMENT.name: module.EXPERIMENT
     for module in (
         demo, step_1d, trig_2d, real_data, meta_1d, lorenz63, lorenz96, super_filter, ennf_options,
         lorenz63_truth, lorenz96_truth, mnmef, irregular, large,
@@ -33,6 +35,7 @@ __all__ = [
     "EXPERIMENTS",
     "Cases",
     "Description",
+    "Experiment",
     "Progress",
     "Result",
     "Row",

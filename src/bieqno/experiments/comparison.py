@@ -5,7 +5,7 @@ comparison is paired.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Bool, Float, Int
 
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.results import Progress, Result, Row, summarise
+from bieqno.experiments.experiment import Findings, Run
+from bieqno.experiments.results import Row, summarise
 from bieqno.regression import metrics
 
 RELIABILITY_LEVELS = np.concatenate([np.arange(0.05, 0.96, 0.05), [0.99]])
@@ -64,34 +64,21 @@ Method: TypeAlias = Callable[[Problem, int], Prediction]
 
 
 def compare(
-    experiment: str,
-    preset: str,
-    seed: int,
+    run: Run,
     problems: Mapping[str, Callable[[np.random.Generator], Problem]],
     methods: Mapping[str, Mapping[str, Method]],
     repetitions: int,
-    *,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run every method of every case on `repetitions` data sets.
+) -> Findings:
+    """Run every wanted method of every case on `repetitions` data sets.
 
     Args:
-        experiment: name of the experiment.
-        preset: name of its settings.
-        seed: what everything random grows from.
+        run: keeps finished fits, and tells before each fit.
         problems: for each case, what draws a problem.
         methods: for each case, its methods by name. Of those that state a marginal likelihood, the best in each
             repetition is reported once more as `BEST_GP`, unless its name ends in ``-paper`` or ``-learned-noise``.
         repetitions: number of data sets.
-        only: the methods to run, all if empty.
-        cases: where finished fits are kept.
-        on_progress: called before each fit.
     """
-    started = time.perf_counter()
-    kept = Cases() if cases is None else cases
-    methods = {case: {name: m for name, m in own.items() if not only or name in only} for case, own in methods.items()}
+    methods = {case: {name: m for name, m in own.items() if run.wants(name)} for case, own in methods.items()}
     total = repetitions * sum(len(methods[case]) for case in problems)
     done = 0
     rows: list[Row] = []
@@ -101,17 +88,15 @@ def compare(
         predictions: list[dict[str, Prediction]] = []
         scored: list[dict[str, dict[str, float]]] = []
         for repetition in range(repetitions):
-            data_seed, fit_seed = np.random.SeedSequence([seed, repetition]).spawn(2)
+            data_seed, fit_seed = np.random.SeedSequence([run.seed, repetition]).spawn(2)
             problem = draw(np.random.default_rng(data_seed))
             drawn.append(problem)
             predictions.append({})
             scored.append({})
             for name, method in methods[case].items():
-                if on_progress is not None:
-                    part = f"{case}, data set {repetition + 1} of {repetitions}, {name}"
-                    on_progress(Progress(part, done, total, time.perf_counter() - started))
+                run.tell(f"{case}, data set {repetition + 1} of {repetitions}, {name}", done, total)
                 own_seed = int(fit_seed.generate_state(1)[0] >> 1)
-                found = kept.take(f"{case}/{repetition}/{name}", partial(_fit, method, problem, own_seed))
+                found = run.cases.take(f"{case}/{repetition}/{name}", partial(_fit, method, problem, own_seed))
                 predictions[-1][name] = prediction = _prediction(found)
                 scored[-1][name] = _scores(problem, prediction) | {"seconds": float(found["seconds"])}
                 done += 1
@@ -119,7 +104,7 @@ def compare(
         for name in scored[0]:
             rows += summarise(case, name, (repetition[name] for repetition in scored))
         arrays[case] = _dataset(drawn, predictions, scored)
-    return Result(experiment, preset, seed, tuple(rows), arrays)
+    return rows, arrays
 
 
 def _fit(method: Method, problem: Problem, seed: int) -> dict[str, np.ndarray]:

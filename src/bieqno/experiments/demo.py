@@ -1,19 +1,18 @@
 """Experiment ``demo``: a choice of cases of the others that shows both halves of the paper, at their best and at their limits."""
 
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import xarray as xr
 
 from bieqno.experiments import lorenz63, lorenz96, step_1d, trig_2d
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
-from bieqno.experiments.results import Progress, Result, Row
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
+from bieqno.experiments.results import Progress, Row
 
-NAME = "demo"
-_STUDIES = (step_1d, trig_2d, lorenz63, lorenz96)
+_STUDIES: tuple[Experiment[Any], ...] = (
+    step_1d.EXPERIMENT, trig_2d.EXPERIMENT, lorenz63.EXPERIMENT, lorenz96.EXPERIMENT,
+)  # fmt: skip
 _LEFT_OUT = ("particle filter", "ggp-fine-tuned", "ggp-trained")
 """Methods for which there is no time. A particle filter of as many particles as there would be time for loses truths: it
 would not show what is possible."""
@@ -25,7 +24,7 @@ DESCRIPTION = Description(
     claim="Those of step-1d, trig-2d, lorenz63 and lorenz96.",
     minutes={"smoke": 2.0, "quick": 7.0},
     methods=tuple(
-        dict.fromkeys(name for study in _STUDIES for name in study.DESCRIPTION.methods if name not in _LEFT_OUT)
+        dict.fromkeys(name for study in _STUDIES for name in study.description.methods if name not in _LEFT_OUT)
     ),
 )
 
@@ -46,7 +45,7 @@ class Settings:
 # Ten minutes with the installation are all there is.
 PRESETS = {
     "smoke": Settings("smoke", {
-        **{study.NAME: study.PRESETS["smoke"] for study in _STUDIES},
+        **{study.name: study.presets["smoke"] for study in _STUDIES},
     }),
     "quick": Settings("quick", {
         "step-1d": replace(step_1d.PRESETS["quick"], repetitions=1, layouts=("random",), pairs=5_000),
@@ -63,40 +62,23 @@ PRESETS = {
 }  # fmt: skip
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke or quick.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty; a study that has none of them is left out.
-        cases: where finished cases are kept.
-        on_progress: called before each part of each study.
-    """
-    s, kept = settings_of(settings, PRESETS), Cases() if cases is None else cases
-    started = time.perf_counter()
-    wanted = [
-        study for study in _STUDIES
-        if study.NAME in s.studies and (not only or set(only) & set(study.DESCRIPTION.methods))
-    ]  # fmt: skip
+def study(s: Settings, run: Run) -> Findings:
+    """Run the studies one after another; of the wanted methods each has its own, and one that has none is left out."""
+    wanted = [one for one in _STUDIES if one.name in s.studies and any(map(run.wants, one.description.methods))]
     rows: list[Row] = []
     arrays: dict[str, xr.Dataset] = {}
-    for place, study in enumerate(wanted):
+    for place, one in enumerate(wanted):
 
-        def tell(p: Progress, name: str = study.NAME, before: int = place) -> None:
-            if on_progress is not None:
-                done, seconds = before + p.done / p.total, time.perf_counter() - started
-                on_progress(p._replace(part=f"{name}, {p.part}", done=done, total=len(wanted), seconds=seconds))
+        def tell(p: Progress, name: str = one.name, before: int = place) -> None:
+            run.tell(f"{name}, {p.part}", before + p.done / p.total, len(wanted), p)
 
-        chosen = only or [name for name in study.DESCRIPTION.methods if name not in _LEFT_OUT]
-        part = study.run(s.studies[study.NAME], seed=seed, only=chosen, cases=kept.within(study.NAME), on_progress=tell)
-        rows += [replace(row, case=f"{study.NAME}/{row.case}") for row in part.rows]
-        arrays |= {f"{study.NAME}/{name}": found for name, found in part.arrays.items()}
-    return Result(NAME, s.preset, seed, tuple(rows), arrays)
+        chosen = run.only or [name for name in one.description.methods if name not in _LEFT_OUT]
+        part = replace(run, only=chosen, cases=run.cases.within(one.name), on_progress=tell)
+        own_rows, own_arrays = one.study(s.studies[one.name], part)
+        rows += [replace(row, case=f"{one.name}/{row.case}") for row in own_rows]
+        arrays |= {f"{one.name}/{name}": found for name, found in own_arrays.items()}
+    return rows, arrays
+
+
+EXPERIMENT = Experiment("demo", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

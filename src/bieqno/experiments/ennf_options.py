@@ -5,7 +5,7 @@ lessons for the same number of steps. The one with the error as an input is a bo
 paper's law is evaluated at the truth, which can be read off it.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import jax
@@ -14,13 +14,10 @@ import numpy as np
 from bieqno.assimilation import EnKF, Filter, teach
 from bieqno.assimilation.setups import paper_lorenz63
 from bieqno.experiments import lorenz63
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.filter_experiment import Settings, as_array, as_filter, train
 from bieqno.experiments.filter_study import Method, compare_filters, trial_makers
-from bieqno.experiments.results import Progress, Result
 
-NAME = "ennf-options"
 PRESETS = {
     "smoke": replace(lorenz63.PRESETS["smoke"], sizes=(2,)),
     "quick": replace(
@@ -66,25 +63,20 @@ def variants() -> list[Variant]:
     ]
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
+DESCRIPTION = Description(
+    title="What each choice in the neural filter is worth",
+    question="The filter and its training hold choices that the paper leaves open: increments or values, which ensembles and "
+    "which priors are shown, one network or one for each variable. What does the error become when one of them is changed?",
+    claim="None; the paper does not vary them.",
+    minutes={"smoke": 1.0, "quick": 5.0, "paper": 50.0},
+    methods=("EnKF", *(variant.name for variant in variants())),
+)
 
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where finished runs are kept.
-        on_progress: called before each part.
-    """
-    s, setup, kept = settings_of(settings, PRESETS), paper_lorenz63(), Cases() if cases is None else cases
-    record_key, truth_key, train_key, run_key = jax.random.split(jax.random.key(seed), 4)
+
+def study(s: Settings, run: Run) -> Findings:
+    """Train every variant on the same lessons, and compare them with their teacher."""
+    setup = paper_lorenz63()
+    record_key, truth_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 4)
     trials = setup.trials(
         s.training_windows, runs=s.teacher_runs, members=s.teacher_members, one_record=True, key=record_key
     )
@@ -96,7 +88,7 @@ def run(
             return {"filter": as_array(train(variant.change(s), lessons, setup.model, key=train_key))}
 
         def build(size: int) -> Filter:
-            return as_filter(kept.take(f"training of {variant.name}", learn)["filter"])
+            return as_filter(run.cases.take(f"training of {variant.name}", learn)["filter"])
 
         return Method(variant.name, build, s.sizes)
 
@@ -105,16 +97,9 @@ def run(
         record_key=record_key, truth_key=truth_key,
     )  # fmt: skip
     methods = [Method("EnKF", lambda size: teacher, s.sizes), *map(method, variants())]
-    wanted = [method for method in methods if not only or method.name in only]
-    rows, _ = compare_filters(setup, wanted, makers, key=run_key, cases=kept, on_progress=on_progress)
-    return Result(NAME, s.preset, seed, tuple(rows))
+    rows, _ = compare_filters(run, setup, methods, makers, key=run_key)
+    return rows, {}
 
 
-DESCRIPTION = Description(
-    title="What each choice in the neural filter is worth",
-    question="The filter and its training hold choices that the paper leaves open: increments or values, which ensembles and "
-    "which priors are shown, one network or one for each variable. What does the error become when one of them is changed?",
-    claim="None; the paper does not vary them.",
-    minutes={"smoke": 1.0, "quick": 5.0, "paper": 50.0},
-    methods=("EnKF", *(variant.name for variant in variants())),
-)
+EXPERIMENT = Experiment("ennf-options", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

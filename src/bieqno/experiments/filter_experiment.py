@@ -1,8 +1,8 @@
 """One experiment of section 3.2: a teacher's runs, a filter trained on them, and all methods compared."""
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
@@ -13,9 +13,9 @@ from bieqno.assimilation import EnKF, EnNF, Filter, Lessons, imitate, make_trial
 from bieqno.assimilation.models.forecast import Model
 from bieqno.assimilation.setups import Setup
 from bieqno.assimilation.storage import filter_from_bytes, filter_to_bytes
-from bieqno.experiments.cases import Cases
+from bieqno.experiments.experiment import Findings, Run
 from bieqno.experiments.filter_study import Method, compare_filters, no_assimilation, trial_makers
-from bieqno.experiments.results import Progress, Result, Row
+from bieqno.experiments.results import Row
 from bieqno.training import Progress as TrainingProgress
 
 TRAINING_SHARE = 0.5  # of the time that a study takes, for the progress to tell; about half was measured
@@ -93,43 +93,16 @@ def train(
     return student
 
 
-def run_experiment(
-    name: str,
-    setup: Setup,
-    settings: Settings,
-    opponents: Sequence[Tuned],
-    limit: Filter | None,
-    *,
-    seed: int,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Teach, train, tune and compare.
+def run_experiment(s: Settings, run: Run, setup: Setup, opponents: Sequence[Tuned], limit: Filter | None) -> Findings:
+    """Teach, train, tune and compare in a twin experiment, with opponents to be tuned.
 
-    Args:
-        name: of the experiment.
-        setup: the twin experiment.
-        settings: what to run.
-        opponents: filters to be tuned.
-        limit: a filter of `settings.particles` members that shows what is possible.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where the training and finished runs are kept.
-        on_progress: called before each part.
+    The limit is a filter of `s.particles` members that shows what is possible.
     """
-    s, kept = settings, Cases() if cases is None else cases
-    record_key, truth_key, tune_key, train_key, run_key = jax.random.split(jax.random.key(seed), 5)
-    started = time.perf_counter()
+    record_key, truth_key, tune_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 5)
     teacher = EnKF(centred=False)
 
-    def tell(part: str, done: float = 0.0, training: TrainingProgress | None = None) -> None:
-        if on_progress is not None:
-            step = (0, 0, None) if training is None else (training.step, training.steps, training.loss)
-            on_progress(Progress(part, done, 1.0, time.perf_counter() - started, *step))
-
     def learn() -> dict[str, np.ndarray]:
-        tell("teacher")
+        run.tell("teacher", 0.0)
         trials = setup.trials(
             s.training_windows, runs=s.teacher_runs, members=s.teacher_members, one_record=True, key=record_key
         )
@@ -137,7 +110,7 @@ def run_experiment(
         begun = time.perf_counter()
         ennf = train(
             s, lessons, setup.model, key=train_key,
-            on_progress=lambda part, p: tell(part, TRAINING_SHARE * p.step / p.steps, p),
+            on_progress=lambda part, p: run.tell(part, TRAINING_SHARE * p.step / p.steps, training=p),
         )  # fmt: skip
         facts = {"seconds": time.perf_counter() - begun, "pairs": lessons.pairs, "runs_left_out": lessons.left_out}
         return {"filter": as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
@@ -155,7 +128,7 @@ def run_experiment(
 
         return Method(opponent.name, lambda size, **found: opponent.build(**found), s.tuned_sizes, search)
 
-    learned = kept.take("training", learn) if not only or "EnNF" in only else {}
+    learned = run.cases.take("training", learn) if run.wants("EnNF") else {}
     methods = [
         Method("baseline", lambda size: no_assimilation, (1,)),
         Method("EnKF", lambda size: teacher, s.sizes),
@@ -168,15 +141,15 @@ def run_experiment(
         setup, windows=s.windows, runs=s.runs, first_run=s.teacher_runs, truths=s.truths,
         record_key=record_key, truth_key=truth_key,
     )  # fmt: skip
-    rows, arrays = compare_filters(
-        setup, [method for method in methods if not only or method.name in only], makers, key=run_key, cases=kept,
-        on_progress=lambda p: tell(p.part, TRAINING_SHARE + (1 - TRAINING_SHARE) * p.done / p.total),
-    )  # fmt: skip
+    rest = replace(
+        run, on_progress=lambda p: run.tell(p.part, TRAINING_SHARE + (1 - TRAINING_SHARE) * p.done / p.total)
+    )
+    rows, arrays = compare_filters(rest, setup, methods, makers, key=run_key)
     rows += [
         Row.of("training", "EnNF" if name == "seconds" else "teacher", name, [float(learned[name])])
         for name in ("seconds", "pairs", "runs_left_out") if name in learned
     ]  # fmt: skip
-    return Result(name, s.preset, seed, tuple(rows), arrays)
+    return rows, arrays
 
 
 def as_array(filter: Filter) -> UInt8[np.ndarray, "bytes"]:

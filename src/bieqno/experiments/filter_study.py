@@ -5,7 +5,6 @@ one truth and one record of observations, on whose first windows the learned fil
 filter was trained or tuned on.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache, partial
@@ -22,8 +21,8 @@ from bieqno.assimilation import Filter, Observation, Observed, Trials, cycle, ma
 from bieqno.assimilation.models import Lorenz63, Lorenz96
 from bieqno.assimilation.models.integration import count_steps, rk4
 from bieqno.assimilation.setups import Setup
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.results import Progress, Row
+from bieqno.experiments.experiment import Run
+from bieqno.experiments.results import Row
 from bieqno.scores import relative_rmse
 
 DRAWN = 1000  # larger ensembles than this are in no figure, and their way between analyses is not kept
@@ -174,38 +173,31 @@ def run_method(setup: Setup, filter: Filter, trials: Trials, *, key: PRNGKeyArra
 
 
 def compare_filters(
-    setup: Setup,
-    methods: Sequence[Method],
-    makers: Mapping[str, TrialMaker],
-    *,
-    key: PRNGKeyArray,
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    run: Run, setup: Setup, methods: Sequence[Method], makers: Mapping[str, TrialMaker], *, key: PRNGKeyArray
 ) -> tuple[list[Row], dict[str, xr.Dataset]]:
-    """Run every method with every ensemble size under every protocol.
+    """Run every wanted method with every ensemble size under every protocol.
 
     Args:
+        run: keeps the runs of a method with a size, and tells before each of them.
         setup: the twin experiment.
         methods: what is compared.
         makers: for each protocol what makes its trials for an ensemble size.
         key: for what is random in the filters.
-        cases: where the runs of a method with a size are kept.
-        on_progress: called before each of them.
 
     Returns:
         Rows of relative errors and of settings that tuning found, and for each protocol the series that figures are drawn from.
     """
-    started = time.perf_counter()
-    kept = Cases() if cases is None else cases
+    methods = [method for method in methods if run.wants(method.name)]
     total = sum(len(method.sizes) for method in methods)
     rows: list[Row] = []
     outcomes: dict[str, dict[tuple[str, int], Outcome]] = {protocol: {} for protocol in makers}
     done = 0
     for method in methods:
         for size in method.sizes:
-            if on_progress is not None:
-                on_progress(Progress(f"{method.name}, N = {size}", done, total, time.perf_counter() - started))
-            found = kept.take(f"{method.name}, N={size}", partial(_run_protocols, setup, method, size, makers, key))
+            run.tell(f"{method.name}, N = {size}", done, total)
+            found = run.cases.take(
+                f"{method.name}, N={size}", partial(_run_protocols, setup, method, size, makers, key)
+            )
             for protocol in makers:
                 outcome = Outcome(*(found[f"{protocol}.{name}"] for name in _KEPT))
                 outcomes[protocol][method.name, size] = outcome

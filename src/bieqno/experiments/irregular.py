@@ -1,6 +1,5 @@
 """Experiment ``irregular``: one trained filter on observing networks that it never saw."""
 
-from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import jax
@@ -9,12 +8,9 @@ from jaxtyping import Array, Bool, PRNGKeyArray
 
 from bieqno.assimilation import Observation
 from bieqno.experiments import mnmef
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
-from bieqno.experiments.results import Progress, Result
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.truth_study import Settings, run_study
 
-NAME = "irregular"
 DESCRIPTION = Description(
     title="Observing networks that were never seen",
     question="A filter is trained once, with some of forty places observed, drawn anew in every window. How does it do, "
@@ -74,26 +70,12 @@ NETWORKS = {
 }
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where the training and finished runs are kept.
-        on_progress: called before each part.
-    """
+def study(s: Settings, run: Run) -> Findings:
+    """Train once with places drawn anew in every window, and compare on each network."""
     # Everything can be observed; a mask says what is.
     system = mnmef.system()._replace(observation=Observation(range(40), 1.0))
-    return run_study(
-        NAME, system, settings_of(settings, PRESETS), [mnmef.letkf(40, tuple(range(40)))], networks=NETWORKS, seed=seed,
-        only=only, cases=cases, on_progress=on_progress,
-    )  # fmt: skip
+    return run_study(s, run, system, [mnmef.letkf(40, tuple(range(40)))], networks=NETWORKS)
+
+
+EXPERIMENT = Experiment("irregular", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

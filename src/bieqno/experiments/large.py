@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any
@@ -27,13 +27,11 @@ from bieqno.assimilation import (
     tune,
 )
 from bieqno.experiments import mnmef
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.filter_experiment import as_array, as_filter
-from bieqno.experiments.results import Progress, Result, Row
+from bieqno.experiments.results import Row
 from bieqno.scores import rmse
 
-NAME = "large"
 DESCRIPTION = Description(
     title="From 40 variables to a million",
     question="A filter is trained on a ring of 40 variables. Do the same weights serve on rings ten, a hundred, a thousand times "
@@ -88,36 +86,16 @@ PRESETS = {
 }  # fmt: skip
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where the training and finished runs are kept.
-        on_progress: called before each part.
-    """
-    s, kept, started = settings_of(settings, PRESETS), Cases() if cases is None else cases, time.perf_counter()
-    train_key, truth_key, tune_key, run_key = jax.random.split(jax.random.key(seed), 4)
-
-    def tell(part: str, done: float, *training: Any) -> None:
-        if on_progress is not None:
-            on_progress(Progress(part, done, 1.0, time.perf_counter() - started, *training))
+def study(s: Settings, run: Run) -> Findings:
+    """Train and tune on 40 variables, then measure errors, time and memory on every ring."""
+    train_key, truth_key, tune_key, run_key = jax.random.split(jax.random.key(run.seed), 4)
 
     def learn() -> dict[str, np.ndarray]:
         system = mnmef.system()
         result = train_filter(
             system.model, system.observation, state=system.state, variables=system.places, **s.training, key=train_key,
-            checkpoint=kept.checkpoint("training"),
-            on_progress=lambda p: tell("training", 0.5 * p.step / p.steps, p.step, p.steps, p.loss),
+            checkpoint=run.cases.checkpoint("training"),
+            on_progress=lambda p: run.tell("training", 0.5 * p.step / p.steps, training=p),
         )  # fmt: skip
         return {"filter": as_array(result.module)}
 
@@ -139,8 +117,8 @@ def run(
         )  # fmt: skip
         return {name: np.array(value) for name, value in found.best.items()}
 
-    trained = cache(lambda: as_filter(kept.take("training", learn)["filter"]))
-    settled = cache(lambda: kept.take("tuning", search))
+    trained = cache(lambda: as_filter(run.cases.take("training", learn)["filter"]))
+    settled = cache(lambda: run.cases.take("tuning", search))
 
     def learned(size: int) -> Filter:
         update = trained().update
@@ -154,17 +132,17 @@ def run(
         return opponent.build(**{name: jnp.asarray(value) for name, value in settled().items()})
 
     makers = {"EnNF": learned, "LETKF tuned": tuned}
-    if not only or "EnNF" in only:
+    if run.wants("EnNF"):
         trained()
     rows: list[Row] = []
     sizes = (*s.sizes, *s.timed_only)
     for place, size in enumerate(sizes):
         for method, make in makers.items():
-            if only and method not in only:
+            if not run.wants(method):
                 continue
-            tell(f"{method}, {size:,} variables", 0.5 + 0.5 * place / len(sizes))
+            run.tell(f"{method}, {size:,} variables", 0.5 + 0.5 * place / len(sizes))
             runs = 0 if size in s.timed_only else max(1, s.total // size)
-            found = kept.take(
+            found = run.cases.take(
                 f"{method}, {size} variables",
                 partial(_measure, make, size, runs, s, truth_key, run_key),
             )
@@ -173,7 +151,11 @@ def run(
                 sound = values[np.isfinite(values)]
                 lost = {"diverged": int(values.size - sound.size)} if metric == "rmse" else {}
                 rows.append(Row.of(f"n={size}", method, metric, sound.tolist(), **about, **lost))
-    return Result(NAME, s.preset, seed, tuple(rows))
+    return rows, {}
+
+
+EXPERIMENT = Experiment("large", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run
 
 
 def _observation() -> Observation:

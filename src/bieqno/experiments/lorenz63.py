@@ -1,18 +1,14 @@
 """Experiment ``lorenz63``: the ensemble neural filter on Lorenz's model of 1963 (section 3.2.1 of the paper)."""
 
-from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from jaxtyping import Array
 
 from bieqno.assimilation import ETKF, EnKF, Filter, Floored, Inflated, ParticleFilter, Rotated
 from bieqno.assimilation.setups import paper_lorenz63
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.filter_experiment import Settings, Tuned, run_experiment
-from bieqno.experiments.results import Progress, Result
 
-NAME = "lorenz63"
 DESCRIPTION = Description(
     title="Lorenz's model of 1963",
     question="Two of the three variables of a chaotic system are observed now and then, with errors, and an ensemble of model "
@@ -60,24 +56,10 @@ def opponents() -> list[Tuned]:
     return [Tuned("EnKF tuned", enkf, grid), Tuned("ETKF tuned", etkf, grid)]
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
+def study(s: Settings, run: Run) -> Findings:
+    """The paper's study, with a particle filter that shows what is possible."""
+    return run_experiment(s, run, paper_lorenz63(), opponents(), ParticleFilter(0.2))
 
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where the training and finished runs are kept.
-        on_progress: called before each part.
-    """
-    return run_experiment(
-        NAME, paper_lorenz63(), settings_of(settings, PRESETS), opponents(), ParticleFilter(0.2),
-        seed=seed, only=only, cases=cases, on_progress=on_progress,
-    )  # fmt: skip
+
+EXPERIMENT = Experiment("lorenz63", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

@@ -1,6 +1,6 @@
 """Experiment ``lorenz63-truth``: the paper's first set-up, with a filter that is trained against the truth."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from jaxtyping import Array
@@ -8,14 +8,11 @@ from jaxtyping import Array
 from bieqno.assimilation import Filter, Floored, Inflated, IterativeEnKF, Lorenz63, Lorenz96, ParticleFilter, Rotated
 from bieqno.assimilation.setups import paper_lorenz63
 from bieqno.experiments import lorenz63
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.filter_experiment import Tuned
-from bieqno.experiments.results import Progress, Result
 from bieqno.experiments.truth_scores import System
 from bieqno.experiments.truth_study import Settings, run_study
 
-NAME = "lorenz63-truth"
 DESCRIPTION = Description(
     title="Lorenz's model of 1963, trained against the truth",
     question="A filter that imitates another cannot be better than it. How good does one become that is trained against truths "
@@ -66,26 +63,12 @@ def opponents() -> list[Tuned]:
     ]
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where the training and finished runs are kept.
-        on_progress: called before each part.
-    """
+def study(s: Settings, run: Run) -> Findings:
+    """Train against truths of the paper's set-up, and compare."""
     setup = paper_lorenz63()
     system = System(setup.model, setup.observation, setup.state, None, setup.limit)
-    return run_study(
-        NAME, system, settings_of(settings, PRESETS), opponents(), seed=seed, only=only, cases=cases,
-        on_progress=on_progress,
-    )  # fmt: skip
+    return run_study(s, run, system, opponents())
+
+
+EXPERIMENT = Experiment("lorenz63-truth", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

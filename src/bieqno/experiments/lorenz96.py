@@ -1,6 +1,5 @@
 """Experiment ``lorenz96``: the ensemble neural filter on Lorenz's model of 1996, 24 variables (section 3.2.2 of the paper)."""
 
-from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import numpy as np
@@ -8,12 +7,9 @@ from jaxtyping import Array
 
 from bieqno.assimilation import LETKF, EnKF, Filter, Floored, Inflated, Neighbours, Rotated
 from bieqno.assimilation.setups import paper_lorenz96
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.filter_experiment import Settings, Tuned, run_experiment
-from bieqno.experiments.results import Progress, Result
 
-NAME = "lorenz96"
 DESCRIPTION = Description(
     title="Lorenz's model of 1996, 24 variables",
     question="Waves travel around a ring of 24 places, of which every third is observed with errors. Can a small ensemble follow "
@@ -71,24 +67,10 @@ def opponents() -> list[Tuned]:
     ]
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
+def study(s: Settings, run: Run) -> Findings:
+    """The paper's study."""
+    return run_experiment(s, run, paper_lorenz96(), opponents(), None)
 
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where the training and finished runs are kept.
-        on_progress: called before each part.
-    """
-    return run_experiment(
-        NAME, paper_lorenz96(), settings_of(settings, PRESETS), opponents(), None,
-        seed=seed, only=only, cases=cases, on_progress=on_progress,
-    )  # fmt: skip
+
+EXPERIMENT = Experiment("lorenz96", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

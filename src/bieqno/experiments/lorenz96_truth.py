@@ -1,6 +1,5 @@
 """Experiment ``lorenz96-truth``: the paper's second set-up, with a local filter that is trained against the truth."""
 
-from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from jaxtyping import Array
@@ -8,15 +7,12 @@ from jaxtyping import Array
 from bieqno.assimilation import ETKF, Filter, Floored, Inflated, Places, Rotated
 from bieqno.assimilation.setups import paper_lorenz96
 from bieqno.experiments import lorenz96
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.filter_experiment import Tuned
 from bieqno.experiments.lorenz63_truth import further_opponents
-from bieqno.experiments.results import Progress, Result
 from bieqno.experiments.truth_scores import System
 from bieqno.experiments.truth_study import Settings, run_study
 
-NAME = "lorenz96-truth"
 DESCRIPTION = Description(
     title="Lorenz's model of 1996, trained against the truth",
     question="The paper's filter sees all observations from every variable and imitates an EnKF on one truth. How good does a "
@@ -59,26 +55,12 @@ def opponents() -> list[Tuned]:
     ]
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where the training and finished runs are kept.
-        on_progress: called before each part.
-    """
+def study(s: Settings, run: Run) -> Findings:
+    """Train against truths of the paper's set-up, and compare."""
     setup = paper_lorenz96()
     system = System(setup.model, setup.observation, setup.state, Places.grid(24, period=24.0), setup.limit)
-    return run_study(
-        NAME, system, settings_of(settings, PRESETS), opponents(), seed=seed, only=only, cases=cases,
-        on_progress=on_progress,
-    )  # fmt: skip
+    return run_study(s, run, system, opponents())
+
+
+EXPERIMENT = Experiment("lorenz96-truth", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

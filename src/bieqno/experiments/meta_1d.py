@@ -3,8 +3,7 @@
 One process is trained on all families and tested on each; the published ones are trained for each of them by itself.
 """
 
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -16,8 +15,7 @@ import xarray as xr
 from jaxtyping import Int
 
 from bieqno import persistence
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.meta_scores import (
     DIMENSIONS,
     draw,
@@ -28,12 +26,11 @@ from bieqno.experiments.meta_scores import (
     under_truth,
 )
 from bieqno.experiments.meta_tasks import FAMILIES, KERNELS, LENGTH, TARGETS, TaskSource
-from bieqno.experiments.results import Progress, Result, Row
+from bieqno.experiments.results import Row
 from bieqno.regression.meta import Bank, ChainProcess
 from bieqno.regression.meta.learning import Tasks, learn_bank, learn_process
 from bieqno.training import Progress as TrainingProgress
 
-NAME = "meta-1d"
 DESCRIPTION = Description(
     title="Learning from many functions",
     question="A process is trained on thousands of functions: smooth, rough, weakly periodic, sawtooths. Given up to 30 values "
@@ -90,44 +87,24 @@ PRESETS = {
 }
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where trainings and scores are kept.
-        on_progress: called before each part, and while it trains.
-    """
-    s, kept, started = settings_of(settings, PRESETS), Cases() if cases is None else cases, time.perf_counter()
-    bank_key, train_key, task_key, mixture_key, figure_key = jax.random.split(jax.random.key(seed), 5)
-
-    def tell(part: str, done: float, *training: Any) -> None:
-        if on_progress is not None:
-            on_progress(Progress(part, done, 1.0, time.perf_counter() - started, *training))
+def study(s: Settings, run: Run) -> Findings:
+    """Train the process once, and score every method on the tasks of every family and on their mixture."""
+    bank_key, train_key, task_key, mixture_key, figure_key = jax.random.split(jax.random.key(run.seed), 5)
 
     def telling(part: str, begin: float, end: float) -> Callable[[TrainingProgress], None]:
-        return lambda p: tell(part, begin + (end - begin) * p.step / p.steps, p.step, p.steps, p.loss)
+        return lambda p: run.tell(part, begin + (end - begin) * p.step / p.steps, training=p)
 
     @cache
     def bank() -> Bank:
         def learn() -> dict[str, np.ndarray]:
-            tell("kernels", 0.0)
+            run.tell("kernels", 0.0)
             result = learn_bank(
-                TaskSource(s.each, LENGTH // 2), steps=s.bank_steps, key=bank_key, checkpoint=kept.checkpoint("kernels"),
+                TaskSource(s.each, LENGTH // 2), steps=s.bank_steps, key=bank_key, checkpoint=run.cases.checkpoint("kernels"),
                 on_progress=telling("kernels", 0.0, 0.1),
             )  # fmt: skip
             return _stored(result.module)
 
-        return _restored(kept.take("kernels", learn))
+        return _restored(run.cases.take("kernels", learn))
 
     @cache
     def process(pieces: bool) -> ChainProcess:
@@ -135,14 +112,14 @@ def run(
         processes = bank()
 
         def learn() -> dict[str, np.ndarray]:
-            tell(part, begin)
+            run.tell(part, begin)
             result = learn_process(
                 processes, TaskSource(s.each), steps=s.steps, key=train_key, pieces=pieces, width=s.width,
-                checkpoint=kept.checkpoint(part), on_progress=telling(part, begin, begin + 0.4),
+                checkpoint=run.cases.checkpoint(part), on_progress=telling(part, begin, begin + 0.4),
             )  # fmt: skip
             return _stored(result.module)
 
-        return _restored(kept.take(part, learn))
+        return _restored(run.cases.take(part, learn))
 
     def scored(method: str, tasks: Tasks, seen: Int[np.ndarray, "b"]) -> dict[str, np.ndarray]:
         if method == "ggp-meta-single":
@@ -150,7 +127,7 @@ def run(
         asked = bank() if method == "ggp-meta-bank" else process(method == "ggp-meta")
         return {"each": given_before(asked, tasks)}
 
-    wanted = [method for method in DESCRIPTION.methods if not only or method in only]
+    wanted = [method for method in DESCRIPTION.methods if run.wants(method)]
     # Trained before anything is scored, so that progress is told in order.
     if {"ggp-meta", "ggp-meta-single"} & set(wanted):
         process(True)
@@ -163,20 +140,24 @@ def run(
         key, count = (task_key, s.tasks) if case in FAMILIES else (mixture_key, s.tasks // len(FAMILIES))
         tasks, seen = draw(key, count, families)
         for method in wanted:
-            tell(f"{case}, {method}", 0.9 + 0.1 * place / len(CASES))
+            run.tell(f"{case}, {method}", 0.9 + 0.1 * place / len(CASES))
             if method in _PUBLISHED:
                 rows += [
                     Row(case, method, METRIC, value, None, 1) for on, value in _PUBLISHED[method].items() if on == case
                 ]
             elif method != "gp-true":
-                each = kept.take(f"{case}/{method}", partial(scored, method, tasks, seen))["each"]
+                each = run.cases.take(f"{case}/{method}", partial(scored, method, tasks, seen))["each"]
                 rows.append(Row.of(case, method, METRIC, per_value(each, seen, targets)))
             elif case in KERNELS:
                 rows.append(Row.of(case, method, METRIC, per_value(under_truth(case, tasks), seen, targets)))
         if case in FAMILIES and "ggp-meta" in wanted:
-            shown = kept.take(f"{case}/figure", partial(picture, process(True), tasks, s.points, figure_key))
+            shown = run.cases.take(f"{case}/figure", partial(picture, process(True), tasks, s.points, figure_key))
             arrays[case] = xr.Dataset({name: (DIMENSIONS[name], values) for name, values in shown.items()})
-    return Result(NAME, s.preset, seed, tuple(rows), arrays)
+    return rows, arrays
+
+
+EXPERIMENT = Experiment("meta-1d", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run
 
 
 def _stored(module: eqx.Module) -> dict[str, np.ndarray]:

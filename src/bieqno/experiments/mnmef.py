@@ -4,7 +4,6 @@ Lorenz-96 with 40 variables, every fourth observed with a standard deviation of 
 grow well beyond what is linear between two observations.
 """
 
-from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import jax.numpy as jnp
@@ -12,14 +11,12 @@ import numpy as np
 from jaxtyping import Array
 
 from bieqno.assimilation import LETKF, Filter, Inflated, Lorenz96, Neighbours, Observation, Places, Rotated
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.filter_experiment import Tuned
-from bieqno.experiments.results import Progress, Result, Row
+from bieqno.experiments.results import Row
 from bieqno.experiments.truth_scores import System
 from bieqno.experiments.truth_study import Settings, run_study
 
-NAME = "mnmef"
 DESCRIPTION = Description(
     title="A published benchmark of learned filters",
     question="Forty variables on a ring, every fourth observed, and so long between observations that errors grow beyond what is "
@@ -82,29 +79,14 @@ def letkf(size: int, stations: np.ndarray | tuple[int, ...], reach: float = max(
     return Tuned("LETKF tuned", build, {"inflation": INFLATIONS, "radius": RADII})
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where the training and finished runs are kept.
-        on_progress: called before each part.
-    """
-    s = settings_of(settings, PRESETS)
+def study(s: Settings, run: Run) -> Findings:
+    """Train against truths of the benchmark, and compare with the LETKF and with what was published."""
     published = [
         Row(f"N={size}", method, "rmse", value, None, 64, ensemble_size=size, protocol="unseen")
         for method, values in _PUBLISHED.items() for size, value in values.items() if size in s.sizes
     ]  # fmt: skip
-    return run_study(
-        NAME, system(), s, [letkf(40, STATIONS)], published=published, seed=seed, only=only, cases=cases,
-        on_progress=on_progress,
-    )  # fmt: skip
+    return run_study(s, run, system(), [letkf(40, STATIONS)], published=published)
+
+
+EXPERIMENT = Experiment("mnmef", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

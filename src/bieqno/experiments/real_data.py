@@ -1,6 +1,6 @@
 """Experiment ``real-data``: tables from the world that come inside ordinary packages."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
@@ -12,15 +12,12 @@ import sklearn.datasets
 from jaxtyping import Float
 from matplotlib.cbook import get_sample_data
 
-from bieqno.experiments.cases import Cases
 from bieqno.experiments.comparison import Method, Prediction, Problem, compare
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.regression_methods import PRIOR_FORMS, of_ggp, of_gp
-from bieqno.experiments.results import Progress, Result
 from bieqno.regression import baselines
 from bieqno.regression.boosted_trees import tune_trees
 
-NAME = "real-data"
 DESCRIPTION = Description(
     title="Data from the world",
     question="Heights of a fault and of an island's surroundings at scattered places, CO2 in the air, the Nile's yearly "
@@ -129,30 +126,16 @@ def draw(rng: np.random.Generator, *, table: Table, observed: int, asked: int) -
     return Problem(x[seen], y[seen], x[rest], y[rest], y[rest], None, np.arange(min(50, len(rest))))
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where finished fits are kept.
-        on_progress: called before each fit.
-    """
-    s = settings_of(settings, PRESETS)
+def study(s: Settings, run: Run) -> Findings:
+    """All methods on random splits of every table."""
     tables = {name: SETS[name]() for name in s.sets}
     problems = {name: partial(draw, table=table, observed=s.observed, asked=s.asked) for name, table in tables.items()}
     chosen = dict.fromkeys(tables, _methods(s))
-    return compare(
-        NAME, s.preset, seed, problems, chosen, s.repetitions, only=only, cases=cases, on_progress=on_progress
-    )
+    return compare(run, problems, chosen, s.repetitions)
+
+
+EXPERIMENT = Experiment("real-data", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run
 
 
 def _methods(s: Settings) -> dict[str, Method]:

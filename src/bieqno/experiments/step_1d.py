@@ -1,6 +1,6 @@
 """Experiment ``step-1d``: regression on a discontinuous function of one variable (section 3.1.1 of the paper)."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -8,14 +8,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bieqno.experiments.cases import Cases
 from bieqno.experiments.comparison import Method, Prediction, Problem, compare
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.regression_methods import METHODS, regression_methods
-from bieqno.experiments.results import Progress, Result
 from bieqno.regression.metrics import near
 
-NAME = "step-1d"
 DESCRIPTION = Description(
     title="A function with two jumps",
     question="A function that is 0, then 1, then 0 again is observed at 30 or 100 places with small noise. "
@@ -106,32 +103,16 @@ def step_methods(**settings: Any) -> dict[str, Method]:
     return {**regression_methods(**settings), "limit": limit}
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    methods: Callable[..., Mapping[str, Method]] = step_methods,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where finished fits are kept.
-        on_progress: called before each fit.
-        methods: makes the methods of a case; see `regression_methods` for what it is given.
-    """
-    s = settings_of(settings, PRESETS)
+def study(s: Settings, run: Run, methods: Callable[..., Mapping[str, Method]] = step_methods) -> Findings:
+    """All methods on every layout and number of observations, made by `methods` from what `regression_methods` is given."""
     problems: dict[str, Callable[[np.random.Generator], Problem]] = {}
     chosen: dict[str, Mapping[str, Method]] = {}
     for layout in s.layouts:
         for count, targets in s.targets.items():
             problems[f"{layout}-{count}"] = partial(draw, layout=layout, count=count, points=s.points)
             chosen[f"{layout}-{count}"] = methods(targets=targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
-    return compare(
-        NAME, s.preset, seed, problems, chosen, s.repetitions, only=only, cases=cases, on_progress=on_progress
-    )
+    return compare(run, problems, chosen, s.repetitions)
+
+
+EXPERIMENT = Experiment("step-1d", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

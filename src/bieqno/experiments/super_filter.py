@@ -6,8 +6,7 @@ each teacher, against the distances between the teachers. The student gives a ga
 (`EnNF`) did not tell the teachers apart, for increments are far larger than the differences between filters.
 """
 
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -36,14 +35,11 @@ from bieqno.assimilation import (
     teach,
 )
 from bieqno.assimilation.setups import Setup, paper_lorenz63
-from bieqno.experiments.cases import Cases
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.filter_experiment import as_array, as_filter
 from bieqno.experiments.filter_study import run_method
-from bieqno.experiments.results import Progress, Result, Row
-from bieqno.training import Progress as TrainingProgress
+from bieqno.experiments.results import Row
 
-NAME = "super-filter"
 DESCRIPTION = Description(
     title="One filter in four roles",
     question="One neural filter learns from four classical filters at once and is told by a code which of them to follow. On "
@@ -113,34 +109,10 @@ def regular_setup() -> Setup:
     return eqx.tree_at(lambda s: s.observation, paper_lorenz63(), observation)
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: must be empty, for the roles are compared with each other.
-        cases: where the training is kept.
-        on_progress: called before each part.
-    """
-    if only:
-        raise ValueError(f"{NAME} compares its roles with each other and cannot run only {', '.join(only)}")
-    s, kept = settings_of(settings, PRESETS), Cases() if cases is None else cases
+def study(s: Settings, run: Run) -> Findings:
+    """Teach the four roles at once, and compare each with its teacher."""
     setup, taught = regular_setup(), teachers()
-    shown_key, unseen_key, student_key, train_key, run_key = jax.random.split(jax.random.key(seed), 5)
-    started = time.perf_counter()
-
-    def tell(part: str, done: float, training: TrainingProgress | None = None) -> None:
-        if on_progress is not None:
-            step = (0, 0, None) if training is None else (training.step, training.steps, training.loss)
-            on_progress(Progress(part, done, 1.0, time.perf_counter() - started, *step))
+    shown_key, unseen_key, student_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 5)
 
     def trials(truths: int, key: jax.Array) -> Trials:
         return make_trials(
@@ -148,7 +120,7 @@ def run(
         )
 
     def learn() -> dict[str, np.ndarray]:
-        tell("teachers", 0.0)
+        run.tell("teachers", 0.0)
         shown = [
             teach(filter, setup.model, setup.observation, trials(s.truths, shown_key), limit=setup.limit, key=run_key)
             for filter in taught.values()
@@ -156,12 +128,12 @@ def run(
         student = LearnedGain(2, teachers=len(taught), **s.student, key=student_key)
         result = imitate(
             student, Lessons.together(*shown), **s.training, key=train_key,
-            on_progress=lambda p: tell("training", 0.1 + 0.8 * p.step / p.steps, p),
+            on_progress=lambda p: run.tell("training", 0.1 + 0.8 * p.step / p.steps, training=p),
         )  # fmt: skip
         return {"filter": as_array(result.module)}
 
-    learned: LearnedGain = as_filter(kept.take("training", learn)["filter"])
-    tell("unseen truths", 0.9)
+    learned: LearnedGain = as_filter(run.cases.take("training", learn)["filter"])
+    run.tell("unseen truths", 0.9)
     # The windows to judge on are those that a well-behaved filter comes to; all filters are then given the same priors.
     unseen = teach(
         taught["ETKF"], setup.model, setup.observation, trials(s.unseen, unseen_key), limit=setup.limit, key=run_key
@@ -176,7 +148,11 @@ def run(
         {"distance": (("teacher", "student"), _table(analyses, imitated))},
         {"teacher": list(taught), "student": [f"EnNF as {name}" for name in taught]},
     )
-    return Result(NAME, s.preset, seed, tuple(rows), {"distances": arrays})
+    return rows, {"distances": arrays}
+
+
+EXPERIMENT = Experiment("super-filter", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run
 
 
 def answers(filter: Filter, lessons: Lessons, *, key: PRNGKeyArray) -> Float[np.ndarray, "L N n"]:

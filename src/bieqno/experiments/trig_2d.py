@@ -1,6 +1,6 @@
 """Experiment ``trig-2d``: regression on a multi-scale function of two variables (section 3.1.2 of the paper)."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bieqno.experiments.cases import Cases
 from bieqno.experiments.comparison import Method, Problem, compare
-from bieqno.experiments.description import Description, settings_of
+from bieqno.experiments.experiment import Description, Experiment, Findings, Run
 from bieqno.experiments.regression_methods import METHODS, regression_methods
-from bieqno.experiments.results import Progress, Result
 
-NAME = "trig-2d"
 DESCRIPTION = Description(
     title="A function with four length scales",
     question="A function of two variables with waves of four lengths, each in a region of its own, is observed on a grid of "
@@ -100,33 +97,17 @@ def draw(rng: np.random.Generator, *, side: int, points: int) -> Problem:
     )
 
 
-def run(
-    settings: Settings | str = "quick",
-    *,
-    seed: int = 0,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-    methods: Callable[..., Mapping[str, Method]] = regression_methods,
-) -> Result:
-    """Run the experiment.
-
-    Args:
-        settings: what to run, or the name of a preset: smoke, quick or paper.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where finished fits are kept.
-        on_progress: called before each fit.
-        methods: makes the methods of a case; see `regression_methods` for what it is given.
-    """
-    s = settings_of(settings, PRESETS)
+def study(s: Settings, run: Run, methods: Callable[..., Mapping[str, Method]] = regression_methods) -> Findings:
+    """All methods on every grid, made by `methods` from what `regression_methods` is given."""
     names = {side: f"grid-{side}" for side in s.sides}
     problems = {name: partial(draw, side=side, points=s.points) for side, name in names.items()}
     made = methods(targets=s.targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
     chosen = dict.fromkeys(names.values(), made)
-    return compare(
-        NAME, s.preset, seed, problems, chosen, s.repetitions, only=only, cases=cases, on_progress=on_progress
-    )
+    return compare(run, problems, chosen, s.repetitions)
+
+
+EXPERIMENT = Experiment("trig-2d", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run
 
 
 def _grid(axis: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k*k 2"]:

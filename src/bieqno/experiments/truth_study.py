@@ -5,7 +5,7 @@ observations there are: all of them, or those that a mask leaves. Scores are per
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import MappingProxyType
@@ -26,11 +26,10 @@ from bieqno.assimilation import (
     train_filter,
     tune,
 )
-from bieqno.experiments.cases import Cases
+from bieqno.experiments.experiment import Findings, Run
 from bieqno.experiments.filter_experiment import Tuned, as_array, as_filter
-from bieqno.experiments.results import Progress, Result, Row
+from bieqno.experiments.results import Row
 from bieqno.experiments.truth_scores import SCORES, System, scores_of
-from bieqno.training import Progress as TrainingProgress
 
 LEARNED, FINE_TUNED = "EnNF", "EnNF fine-tuned"
 TRAINING_SHARE = 0.5  # of the time of a study, for the progress to tell
@@ -67,39 +66,25 @@ class Settings:
 
 
 def run_study(
-    name: str,
+    s: Settings,
+    run: Run,
     system: System,
-    settings: Settings,
     opponents: Sequence[Tuned],
     *,
     networks: Mapping[str, Mask | None] = MappingProxyType({"unseen": None}),
     published: Sequence[Row] = (),
-    seed: int,
-    only: Collection[str] = (),
-    cases: Cases | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
-) -> Result:
+) -> Findings:
     """Train, tune and compare.
 
     Args:
-        name: of the experiment.
+        s: what is run.
+        run: keeps trainings and finished runs, and tells before each part.
         system: what is filtered.
-        settings: what is run.
         opponents: filters to be tuned, for each network and size.
         networks: by name, which observations there are; None for all. The names are the protocols of the rows.
         published: rows of others, put beside.
-        seed: what everything random grows from.
-        only: the methods to run, all if empty.
-        cases: where trainings and finished runs are kept.
-        on_progress: called before each part.
     """
-    s, kept, started = settings, Cases() if cases is None else cases, time.perf_counter()
-    train_key, truth_key, tune_key, run_key, mask_key = jax.random.split(jax.random.key(seed), 5)
-
-    def tell(part: str, done: float, training: TrainingProgress | None = None) -> None:
-        if on_progress is not None:
-            step = (0, 0, None) if training is None else (training.step, training.steps, training.loss)
-            on_progress(Progress(part, done, 1.0, time.perf_counter() - started, *step))
+    train_key, truth_key, tune_key, run_key, mask_key = jax.random.split(jax.random.key(run.seed), 5)
 
     def learn(size: int | None) -> dict[str, np.ndarray]:
         """Train for all sizes, or from there on for one."""
@@ -114,8 +99,8 @@ def run_study(
         begun = time.perf_counter()
         result = train_filter(
             system.model, system.observation, state=system.state, variables=system.places, **more, key=key,
-            checkpoint=kept.checkpoint(name),
-            on_progress=lambda p: tell(name, TRAINING_SHARE * (p.step / p.steps if size is None else 1.0), p),
+            checkpoint=run.cases.checkpoint(name),
+            on_progress=lambda p: run.tell(name, TRAINING_SHARE * (p.step / p.steps if size is None else 1.0), training=p),
         )  # fmt: skip
         return {
             "filter": as_array(result.module),
@@ -125,7 +110,7 @@ def run_study(
 
     @cache
     def lesson(size: int | None) -> dict[str, np.ndarray]:
-        return kept.take("training" if size is None else f"fine-tuning, N={size}", partial(learn, size))
+        return run.cases.take("training" if size is None else f"fine-tuning, N={size}", partial(learn, size))
 
     def learned(size: int | None = None) -> tuple[LocalEnNF, dict[str, float]]:
         return as_filter(lesson(size)["filter"]), {}
@@ -155,7 +140,7 @@ def run_study(
             (o.name, network, size, partial(tuned, o, network, size))
             for o in opponents for size in s.tuned_sizes
         ]  # fmt: skip
-    jobs = [job for job in jobs if not only or job[0] in only]
+    jobs = [job for job in jobs if run.wants(job[0])]
     if any(job[0] in (LEARNED, FINE_TUNED) for job in jobs):
         lesson(None)
     rows: list[Row] = []
@@ -169,18 +154,18 @@ def run_study(
             return scores | {f"found.{key}": np.array(value) for key, value in settings.items()}
 
         where = f"{method}, N = {size}" + (f", {network}" if len(networks) > 1 else "")
-        tell(where, share)
-        found = kept.take(where.replace(" = ", "="), score)
+        run.tell(where, share)
+        found = run.cases.take(where.replace(" = ", "="), score)
         rows += _rows(method, network, size, found)
         found_scores.append((method, network, size, np.stack([found[metric] for metric in SCORES])))
     for label, trained in ((LEARNED, (None,)), (FINE_TUNED, s.sizes if s.fine_tuning else ())):
-        for own in trained if not only or label in only else ():
+        for own in trained if run.wants(label) else ():
             facts, case = lesson(own), "training" if own is None else f"N={own}"
             rows += [
                 Row.of(case, label, fact, [float(facts[fact])], ensemble_size=own) for fact in ("seconds", "blown_up")
             ]
     arrays = {"scores": _dataset(found_scores)} if found_scores else {}
-    return Result(name, s.preset, seed, (*rows, *(row for row in published if not only or row.method in only)), arrays)
+    return [*rows, *(row for row in published if run.wants(row.method))], arrays
 
 
 def _masked(trials: Trials, mask: Mask | None, windows: int, key: PRNGKeyArray) -> Trials:

@@ -28,12 +28,12 @@ _CAPTIONS = {
 
 def section(result: Result, figures: dict[str, str], data: dict[str, Any]) -> str:
     """An experiment: question, claim, tables, figures, settings and command; its charts are put into `data`."""
-    about = EXPERIMENTS[result.experiment].DESCRIPTION if result.experiment in EXPERIMENTS else None
+    about = EXPERIMENTS[result.experiment].description if result.experiment in EXPERIMENTS else None
     parts = result.parts()
     alone = list(parts) == [result.experiment]
     shown = []
     for name, part in parts.items():
-        own = EXPERIMENTS[name].DESCRIPTION if name in EXPERIMENTS else None
+        own = EXPERIMENTS[name].description if name in EXPERIMENTS else None
         heading = "" if alone or own is None else (
             f"<h3>{escape(own.title)} <small>{escape(name)}</small></h3>"
             f"<p>{escape(own.question)}</p><p><b>The paper claims:</b> {escape(own.claim)}</p>"
