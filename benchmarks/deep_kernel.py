@@ -90,7 +90,7 @@ def main() -> None:
     """Run both studies with deep kernel learning as the only method, and print its scores."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--preset", choices=("smoke", "quick", "paper"), default="quick", help="which data sets")
+    parser.add_argument("--preset", choices=("quick", "paper"), default="quick", help="which data sets")
     parser.add_argument("--out", type=Path, default=Path("runs/deep-kernel"))
     arguments = parser.parse_args()
     for module in (step_1d, trig_2d):

@@ -20,7 +20,7 @@ DESCRIPTION = Description(
     title="A choice of everything",
     question="What can be seen of the paper in a few minutes? Smaller versions of four studies: fewer data sets, ensemble sizes "
     "and training steps, no particle filter, and for gGP in the paper's form 5,000 (2-D: 2,500) training pairs where the paper "
-    "has 20,000 (50,000). gGP itself is trained on nothing here: it has learned from random functions before.",
+    "has 20,000 (50,000); gGP itself is trained on nothing here, having learned from random functions before.",
     claim="Those of step-1d, trig-2d, lorenz63 and lorenz96.",
     minutes={"smoke": 2.0, "quick": 7.0},
     methods=tuple(
