@@ -375,3 +375,20 @@ def test_missing_weights_say_how_to_make_them(monkeypatch, tmp_path):
     weights.prior_named.cache_clear()
     with pytest.raises(PersistenceError, match="make prior"):
         weights.prior_named("functions")
+
+
+def test_noise_may_differ_from_place_to_place():
+    """Nothing is told about it: the experts near a point see how strong it is there."""
+    rng = np.random.default_rng(0)
+    x, new = rng.uniform(size=(2, 300, 1))
+    values, targets = (
+        np.sin(9 * at[:, 0]) + (0.02 + 0.5 * at[:, 0] ** 2) * rng.standard_normal(300) for at in (new, x)
+    )
+    mean, std = GGPRegressor().fit(x, targets).predict(new, return_std=True)
+    calm, loud = new[:, 0] < 0.3, new[:, 0] > 0.8
+    # The noise is 0.02 to 0.065 in the one part and 0.34 to 0.52 in the other.
+    assert np.mean(std[calm]) < 0.12
+    assert 0.3 < np.mean(std[loud]) < 0.65
+    # Of a part's values 95 % are within the interval: of 50 or more, hardly fewer than 85 %.
+    for part in (calm, loud):
+        assert np.mean(np.abs(values - mean)[part] < 1.96 * std[part]) > 0.85
