@@ -16,15 +16,16 @@ from scipy.spatial import KDTree
 
 from bieqno.experiments import step_1d, trig_2d
 from bieqno.regression import GGPRegressor, metrics
-from bieqno.regression.held_out import HeldOut
 from bieqno.regression.prior import (
     LocalProcess,
     condition_prior,
     experts,
     fine_tune,
     fine_tuning,
+    left_out,
     pretraining,
     prior_named,
+    zero_shot,
 )
 from bieqno.regression.prior.functions import RandomTasks
 from bieqno.regression.prior.layouts import MAX_DIMENSION
@@ -186,8 +187,9 @@ def test_estimator_keeps_its_contract_with_a_prior(tmp_path):
     assert GGPRegressor.load(tmp_path / "model.bieqno").summary() == model.summary()
     with pytest.raises(ValueError, match="one positive number, got -1"):
         dataclasses.replace(model.processes_[0], variance_factor=-jnp.ones(()))
-    with pytest.raises(ValueError, match="each observation has a gain"):
-        dataclasses.replace(model.processes_[0], gain=jnp.full_like(model.processes_[0].gain, jnp.nan))
+    for gain, said in ((1e30, "at most 3"), (1.0, "padding has no gain")):
+        with pytest.raises(ValueError, match=said):
+            dataclasses.replace(model.processes_[0], gain=jnp.full_like(model.processes_[0].gain, gain))
     with pytest.raises(ValueError, match="a minimum of 3 is required"):
         model.condition(inputs[:1], np.zeros((1, 2)))
     correlations = GGPRegressor(prior="experts").fit(inputs, targets).predict(points, return_cov=True)[1]
@@ -214,12 +216,15 @@ def test_a_correction_that_does_harm_is_not_trusted(process):
     # Most rows are predicted three deviations off, which costs more than the most that a row may count for.
     there = np.asarray(wrong.data.mask)
     assert np.median(wrong.gain[there]) == -3
-    assert not np.any(wrong.gain[~there])
+    assert np.isnan(wrong.gain[~there]).all()
     for found, expected in zip(wrong.moments(points), plain.moments(points), strict=True):
         assert found == pytest.approx(expected, rel=1e-3)
     assert wrong.held_out.error == pytest.approx(plain.held_out.error, abs=1e-3)
+    # Nor is what it says of how predictions hang together: the experts take them to be independent.
+    joint = wrong.covariance(points)
+    assert np.abs(joint - np.diag(np.diag(joint))).max() < 1e-6 * joint.max()
     # The experts' own form corrects nothing, so that there is nothing to gain or to lose.
-    assert np.allclose(plain.gain, 0, atol=1e-3)
+    assert np.allclose(plain.gain[there], 0, atol=1e-3)
 
 
 def test_trust_goes_by_the_rows_round_a_point_and_those_alone():
@@ -229,18 +234,28 @@ def test_trust_goes_by_the_rows_round_a_point_and_those_alone():
     assert float(nobody) == pytest.approx(1 / (1 + np.exp(-2)))  # as far as the network is trusted beforehand
 
 
+def test_of_many_rows_some_are_left_out_and_all_points_judged_by_them(process, monkeypatch):
+    """A correction that does harm is not trusted between rows that were not left out either."""
+    monkeypatch.setattr(left_out, "MOST", 12)
+    points, inputs, targets = surface()
+    wrong, plain = (condition_prior(one, inputs, targets) for one in (too_high(process), prior_named("experts")))
+    assert np.isfinite(wrong.gain).sum() == 12
+    assert wrong.moments(points)[0] == pytest.approx(plain.moments(points)[0], abs=0.01)
+
+
 def test_fine_tuning_mends_what_is_wrong_and_leaves_alone_what_few_rows_say(process, monkeypatch):
     """Of predictions that are three deviations too high, those at new points become better; in larger steps than usual."""
     monkeypatch.setattr(fine_tuning, "_OPTIMIZER", optax.adam(1e-2))
     _, inputs, targets = surface()
     few, wrong = (condition_prior(too_high(process), inputs[:n], targets[:n]) for n in (20, OBSERVATIONS))
     assert fine_tune(few) is few
-    # Trusted whatever it does, and known for errors of three deviations: otherwise there would be nothing to mend.
-    errors = HeldOut(np.full(OBSERVATIONS, 3.0), np.ones(OBSERVATIONS))
-    wrong = dataclasses.replace(wrong, gain=jnp.full_like(wrong.gain, 3.0), held_out=errors)
     told = []
-    tuned = fine_tune(wrong, on_progress=lambda p: told.append(p.step))
+    with monkeypatch.context() as patched:
+        # Trusted whatever it does: otherwise there would be nothing to mend.
+        patched.setattr(zero_shot, "trust", lambda gain, rows: jnp.ones(len(rows)))
+        tuned = fine_tune(wrong, on_progress=lambda p: told.append(p.step))
     assert told
+    wrong, tuned = (dataclasses.replace(one, gain=jnp.where(one.data.mask, 3.0, jnp.nan)) for one in (wrong, tuned))
     rng = np.random.default_rng(5)
     new = rng.uniform(size=(200, 2))
     values = np.sin(5 * new[:, 0]) + (new[:, 1] > 0.5) + 0.05 * rng.standard_normal(200)

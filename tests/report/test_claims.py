@@ -46,7 +46,7 @@ def test_regression_is_judged_case_by_case():
     assert "GP, Matérn-1/2" in found(worse, "jumps better").finding.number  # the best opponent is named
     # The paper's own form stands beside ours, whatever the verdict.
     assert any(
-        "as in the paper: better in 0 of 2 (0.200 against" in one
+        "trained as in the paper: better in 0 of 2 (0.200 against" in one
         for one in found(study, "jumps better").finding.further
     )
 

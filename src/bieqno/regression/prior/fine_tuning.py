@@ -99,8 +99,12 @@ def fine_tune(start: ZeroShot, *, on_progress: Callable[[Progress], None] | None
     )  # fmt: skip
     last = jax.tree.map(lambda x: x[-1] if eqx.is_array(x) else x, result.module)
     tuned = dataclasses.replace(start, process=last, steps=int(result.best_step))
-    tuned = tuned.judged(chosen, stations.rows, _compared(held_out, result.module, start.scaled_noise))
-    gain = start.held_out.log_losses()[: len(chosen)] - tuned.held_out.log_losses()
+    # Both by the same rows, of which `start` may have seen more.
+    before, tuned = (
+        one.judged(chosen, stations.centres, _compared(held_out, own, start.scaled_noise))
+        for one, own in ((start, members), (tuned, result.module))
+    )
+    gain = before.held_out.log_losses() - tuned.held_out.log_losses()
     return tuned if gain.mean() > 2 * gain.std() / np.sqrt(len(gain)) else start
 
 

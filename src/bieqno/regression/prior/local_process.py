@@ -175,8 +175,8 @@ class LocalProcess(eqx.Module):
         def at(point: Array, own: Neighbourhood, weighed: Weighed, share: Array) -> tuple[Array, Array, Array]:
             found, out = self._corrected(own, weighed, circumstances)
             mean, variance = blend(share, found)
-            # How much of the variance is shared with other points, and over which wavelengths.
-            shared = 0.99 * jax.nn.sigmoid(out[0] - 1) * variance
+            # How much of the variance is shared with other points, and over which wavelengths: the experts share none.
+            shared = 0.99 * jax.nn.sigmoid(out[0] - 1) * share * found.corrected.variance
             # As an exponential: the root of a share that has become zero would have no gradient.
             amplitude = jnp.sqrt(shared) * jnp.exp(jax.nn.log_softmax(out[1:]) / 2)
             phase = waves @ (point / circumstances.units.spacing)

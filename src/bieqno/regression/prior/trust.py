@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int
 
 _LOG_ODDS = 2.0
 """Of the correction, before anything is known: it was trained to be the better one, and seven times in eight it is."""
-_MOST = 3.0
+MOST_GAIN = 3.0
 """No observation alone counts for more: next to a jump that nothing announced, densities differ without bound."""
 
 
@@ -47,14 +47,14 @@ def gains(values: Float[Array, "n"], found: Compared) -> Float[Array, "n"]:
     def log_density(found: Moments) -> Array:
         return -0.5 * (jnp.log(found.variance) + (values - found.mean) ** 2 / found.variance)
 
-    return jnp.clip(log_density(found.corrected) - log_density(found.plain), -_MOST, _MOST)
+    return jnp.clip(log_density(found.corrected) - log_density(found.plain), -MOST_GAIN, MOST_GAIN)
 
 
 def trust(gain: Float[Array, "m"], rows: Int[Array, "*s k"]) -> Float[Array, "*s"]:
     """The probability of the correction among observations.
 
     Args:
-        gain: of each observation, zero where it is not known.
+        gain: of each observation.
         rows: of the observations that count, -1 where there are no more.
 
     Example:

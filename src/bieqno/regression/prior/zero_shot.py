@@ -20,15 +20,17 @@ from bieqno.regression.held_out import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.prior.background import FLOOR
 from bieqno.regression.prior.grouping import group
-from bieqno.regression.prior.left_out import choose, leave_out
+from bieqno.regression.prior.left_out import choose, judges, leave_out
 from bieqno.regression.prior.local_process import Circumstances, LocalProcess, Stations, asked, look_around
 from bieqno.regression.prior.neighbourhood import search_rows, spread_rows
 from bieqno.regression.prior.trend import Trend
-from bieqno.regression.prior.trust import Compared, Moments, blend, gains, trust
+from bieqno.regression.prior.trust import MOST_GAIN, Compared, Moments, blend, gains, trust
 from bieqno.regression.process import MIN_NOISE
 from bieqno.regression.scaling import Scaling
 from bieqno.regression.splits import Data, calibration
 
+_MOST_NOISE = 1e6
+"""In units of the data's spread, which nothing is seen through; its square is still a number."""
 CHUNK = 128
 """Stations per compiled call: each has a matrix for every expert, a tenth of a megabyte together."""
 
@@ -46,7 +48,7 @@ class ZeroShot(AbstractPredictive):
         further: variance of further noise that the observations have and new values will not, in units of the data.
         same_units: whether all inputs are scaled alike.
         gain: of each observation, by how much the network's correction has raised its predicted log-density when it was left
-            out; zero if it was not.
+            out; NaN if it was not.
         variance_factor: of the predicted variance, found on observations that were left out in turn.
         held_out: how these were predicted.
         steps: of a fine-tuning of the process on these observations.
@@ -76,8 +78,10 @@ class ZeroShot(AbstractPredictive):
         there = np.asarray(self.data.mask)
         if not there.any() or (np.diff(there.astype(int)) > 0).any() or there.sum() != len(self.trend.leverage):
             raise ValueError("observations come first, at least one, each with a leverage, and then padding")
-        if self.gain.shape != there.shape or not bool(jnp.isfinite(self.gain).all()):
-            raise ValueError("each observation has a gain, which is a number")
+        if self.gain.shape != there.shape or bool(jnp.any(jnp.abs(self.gain) > MOST_GAIN)):
+            raise ValueError(f"each observation has a gain of at most {MOST_GAIN} either way")
+        if bool(jnp.any(jnp.isfinite(self.gain) & ~self.data.mask)):
+            raise ValueError("padding has no gain")
         if self.variance_factor.shape != () or not 0 < float(self.variance_factor) < np.inf:
             raise ValueError(f"a factor of the variance is one positive number, got {self.variance_factor}")
 
@@ -92,7 +96,7 @@ class ZeroShot(AbstractPredictive):
         if self.noise is None:
             return None
         noise = math.hypot(self.noise, math.sqrt(self.further)) / float(self.scaling.target_scale)
-        return jnp.asarray(max(noise, MIN_NOISE), jnp.zeros(()).dtype)
+        return jnp.asarray(min(max(noise, MIN_NOISE), _MOST_NOISE), jnp.zeros(()).dtype)
 
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "ZeroShot":
         """The same process given other observations, which bring units of their own."""
@@ -104,12 +108,17 @@ class ZeroShot(AbstractPredictive):
         points = np.asarray(self.scaling.inputs(X))[:, self.columns]
         stations, members = group(tree.query(points, workers=-1)[1])
         seen = self.circumstances(tree)
-        further = self.further / float(self.scaling.target_scale) ** 2
+        further = (math.sqrt(self.further) / float(self.scaling.target_scale)) ** 2
+        judged = np.flatnonzero(np.isfinite(self.gain))
         # Always as many at a time: compiling for another number would take longer than to compute some for nothing.
         for start in range(0, len(stations), CHUNK):
             own, rows = (_padded(array[start : start + CHUNK]) for array in (stations, members))
-            asked = Stations(*map(jnp.asarray, (own, search_rows(tree, tree.data[own]), points[rows])))
-            found = self._predicted(asked, seen)
+            wanted = Stations(*map(jnp.asarray, (own, search_rows(tree, tree.data[own]), points[rows])))
+            trusted = self.gain, jnp.asarray(judges(tree, judged, own))
+            with one_thread():
+                found = jax.block_until_ready(
+                    _predict(self.process, wanted, self.data, seen, self.scaled_noise, *trusted, self.variance_factor)
+                )
             trend = jnp.asarray((points[rows] @ self.trend.slope).ravel(), found.mean.dtype)
             log_diag = jnp.log(jnp.maximum(jnp.exp(found.log_diag) - further, FLOOR)) if further else found.log_diag
             yield LowRankGaussian(found.mean + trend, found.factor, log_diag), rows.ravel()
@@ -125,11 +134,11 @@ class ZeroShot(AbstractPredictive):
             stations = leave_out(tree, _padded(chosen[start : start + CHUNK]))
             with one_thread():
                 found = jax.block_until_ready(_compare(self.process, stations, self.data, seen, self.scaled_noise))
-            parts.append((stations.rows, found))
-        around, found = jax.tree.map(lambda *own: jnp.concatenate(own)[: len(chosen)], *parts)
-        return self.judged(chosen, around, found)
+            parts.append((stations.centres, found))
+        centres, found = jax.tree.map(lambda *own: jnp.concatenate(own)[: len(chosen)], *parts)
+        return self.judged(chosen, centres, found)
 
-    def judged(self, rows: Int[np.ndarray, "n"], around: Int[Array, "n k"], found: Compared) -> "ZeroShot":
+    def judged(self, rows: Int[np.ndarray, "n"], centres: Int[Array, "n"], found: Compared) -> "ZeroShot":
         """With what rows that were left out tell: how far to trust the correction, and how wide predictions must be.
 
         The factor of the variance is never below one: a row that is left out leaves a gap that predictions do not have, in
@@ -137,15 +146,16 @@ class ZeroShot(AbstractPredictive):
 
         Args:
             rows: that were left out.
-            around: the rows that each was predicted from.
+            centres: the stations that each was predicted from.
             found: how it was predicted.
         """
         values = self.data.targets[rows]
         # The trend knew the row: without it, the error would have been larger by so much.
         known = jnp.asarray(1 - self.trend.leverage[rows], values.dtype)
         found = Compared(*(Moments(values - (values - m) / known, v) for m, v in found))
-        gain = jnp.zeros_like(self.data.targets).at[rows].set(gains(values, found))
-        blended = blend(trust(gain, around), found)
+        gain = jnp.full_like(self.data.targets, jnp.nan).at[rows].set(gains(values, found))
+        around = judges(self.tree(), rows, np.asarray(centres), without=rows)
+        blended = blend(trust(gain, jnp.asarray(around)), found)
         error, std = (np.asarray(x, np.float64) for x in (values - blended.mean, jnp.sqrt(blended.variance)))
         factor = widening(error, std)
         return dataclasses.replace(
@@ -164,12 +174,6 @@ class ZeroShot(AbstractPredictive):
         sites = np.asarray(_spread(self.data))
         around = search_rows(tree, tree.data[sites])
         return _look_around(self.data, jnp.asarray(sites), jnp.asarray(around), self.scaled_noise)
-
-    def _predicted(self, stations: Stations, seen: Circumstances) -> LowRankGaussian:
-        with one_thread():
-            return jax.block_until_ready(
-                _predict(self.process, stations, self.data, seen, self.scaled_noise, self.gain, self.variance_factor)
-            )
 
 
 def condition_prior(
@@ -205,7 +209,7 @@ def condition_prior(
     data = eqx.tree_at(lambda d: (d.inputs, d.targets), data, (jnp.asarray(inputs), jnp.asarray(rest)))
     return ZeroShot(
         process=process, data=data, scaling=scaling, columns=columns, trend=trend, noise=noise, further=further,
-        same_units=same_units, gain=jnp.zeros_like(data.targets), variance_factor=jnp.ones(()), held_out=HeldOut.none(),
+        same_units=same_units, gain=jnp.full_like(data.targets, jnp.nan), variance_factor=jnp.ones(()), held_out=HeldOut.none(),
         steps=0,
     ).calibrated()  # fmt: skip
 
@@ -249,9 +253,10 @@ def _predict(
     seen: Circumstances,
     noise: Float[Array, ""] | None,
     gain: Float[Array, "m"],
+    judges: Int[Array, "s k"],
     factor: Float[Array, ""],
 ) -> LowRankGaussian:
-    share = trust(gain, stations.rows)
+    share = trust(gain, judges)
     gaussian = process.conclude(stations.points, *asked(stations, data, seen.units), seen, share)
     log_diag = gaussian.log_diag
     if noise is not None:
