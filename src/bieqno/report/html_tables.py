@@ -73,8 +73,9 @@ def _of_regression(result: Result) -> str:
 
 
 def _best(rows: Sequence[Row], column: _Column) -> str | None:
-    # The one chosen by likelihood is another one's row again.
-    own = [r for r in rows if r.metric == column.metric and r.method != "gp-best" and not math.isnan(r.value)]
+    # The one chosen by likelihood is another one's row again, and the limit is for nobody to reach.
+    own = [r for r in rows if r.metric == column.metric and r.method not in ("gp-best", "limit")]
+    own = [r for r in own if not math.isnan(r.value)]
     badness = column.badness
     return None if badness is None or not own else min(own, key=lambda row: badness(row.value)).method
 

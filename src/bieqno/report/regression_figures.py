@@ -75,7 +75,7 @@ def diagonal(cases: Cases, methods: Sequence[str]) -> Figure:
 def maps(cases: Cases, methods: Sequence[str]) -> Figure:
     """The predicted means as maps beside the truth; a row for each case."""
     columns = [*methods, "truth"]
-    figure = Figure(figsize=(3.1 * len(columns) + 0.6, 3.0 * len(cases) + 0.3), layout="constrained")
+    figure = Figure(figsize=(3.1 * len(columns) + 0.6, 3.0 * len(cases) + 0.3), layout=_two_lines())
     grid = figure.subplots(len(cases), len(columns), squeeze=False, sharex=True, sharey=True)
     for axes_row, (case, arrays) in zip(grid, cases.items(), strict=True):
         side = round(arrays.sizes["point"] ** 0.5)
@@ -97,7 +97,7 @@ def maps(cases: Cases, methods: Sequence[str]) -> Figure:
 
 def covariances(cases: Cases, label: str, methods: Sequence[str]) -> Figure:
     """The predicted covariance along the cut as images; a row for each case."""
-    figure = Figure(figsize=(3.4 * len(methods) + 0.9, 3.0 * len(cases) + 0.3), layout="constrained")
+    figure = Figure(figsize=(3.4 * len(methods) + 0.9, 3.0 * len(cases) + 0.3), layout=_two_lines())
     grid = figure.subplots(len(cases), len(methods), squeeze=False, sharex=True, sharey=True)
     for axes_row, (case, arrays) in zip(grid, cases.items(), strict=True):
         shown = arrays["covariance"].sel({"method": list(methods)}).values
@@ -168,6 +168,11 @@ def _matrix(
     for axes in grid[-1]:
         axes.set_xlabel(x_label)
     return figure
+
+
+def _two_lines() -> ConstrainedLayoutEngine:
+    """A layout for labels of two lines, the first of which an SVG file puts nearer to the edge than was reckoned."""
+    return ConstrainedLayoutEngine(w_pad=0.1)
 
 
 def _title(case: str, arrays: xr.Dataset) -> str:
