@@ -407,3 +407,14 @@ def test_noise_may_differ_from_place_to_place():
     # Of a part's values 95 % are within the interval: of 50 or more, hardly fewer than 85 %.
     for part in (calm, loud):
         assert np.mean(np.abs(values - mean)[part] < 1.96 * std[part]) > 0.85
+
+
+def test_one_wild_value_among_many_does_not_blur_all_predictions():
+    rng = np.random.default_rng(0)
+    x, points = rng.uniform(size=(60, 1)), np.linspace(0, 1, 50)[:, None]
+    y = np.sin(6 * x[:, 0]) + 0.05 * rng.standard_normal(60)
+    changed = [y + by * (np.arange(60) == 30) for by in (0, 10)]
+    plain, wild = (GGPRegressor().fit(x, own).predict(points, return_std=True)[1] for own in changed)
+    far = np.abs(points - x[30])[:, 0] > 0.15
+    # By the mean square of all errors the spread would be ten times as large. What is left is that the noise seems stronger.
+    assert np.median(wild[far] / plain[far]) < 4

@@ -163,16 +163,20 @@ def left_out_errors(
     return jax.lax.map(of_fold, (jnp.arange(split.values.shape[0]), split))
 
 
+RIGHT_ERRORS = 5
+"""Errors of the size that they should have, beside those that were found: a handful decides nothing."""
+
+
 def calibration(
     error: Float[Array, "*m"], variance: Float[Array, "*m"], further: Float[Array, "*m"], mask: Bool[Array, "*m"]
 ) -> Float[Array, ""]:
     """Factor of the variance under which held-out errors are as large as they should be.
 
-    The mean square of errors over deviations, drawn towards one by five of the right size: a handful decides nothing. The
-    further noise of a row is known and not scaled.
+    The mean square of errors over deviations, drawn towards one by a few of the right size. The further noise of a row is
+    known and not scaled.
     """
     relative = jnp.maximum(error**2 - further, 0) / variance
-    return (jnp.sum(jnp.where(mask, relative, 0)) + 5) / (jnp.sum(mask) + 5)
+    return (jnp.sum(jnp.where(mask, relative, 0)) + RIGHT_ERRORS) / (jnp.sum(mask) + RIGHT_ERRORS)
 
 
 def _held_out_errors(
