@@ -7,8 +7,11 @@ import numpy as np
 from jaxtyping import Float
 
 from bieqno.regression import metrics
+from bieqno.regression.splits import RIGHT_ERRORS
 
 PIT_BINS = 10
+_ROUNDS = 100
+"""Of finding a factor by which deviations and their bound are measured alike."""
 _COVERAGES = tuple(f"coverage_{level * 100:g}" for level in metrics.COVERAGE_LEVELS)
 
 
@@ -40,6 +43,23 @@ class HeldOut(eqx.Module):
             [0.92, 1.42]
         """
         return 0.5 * (np.log(2 * np.pi * self.std**2) + (self.error / self.std) ** 2)
+
+    def widening(self) -> float:
+        """The factor of the variance, at least one, that the errors ask for: their mean square, with a few right ones.
+
+        None counts for more than five widened deviations, so that one wild value among many does not blur all predictions.
+
+        Example:
+            >>> errors = np.random.default_rng(0).normal(size=100)
+            >>> round(HeldOut(3 * errors, np.ones(100)).widening(), 1)
+            8.0
+            >>> round(HeldOut(np.append(errors, 1e6), np.ones(101)).widening(), 1)
+            1.2
+        """
+        squares, factor = (self.error / self.std) ** 2, np.inf
+        for _ in range(_ROUNDS):
+            factor = (np.sum(np.minimum(squares, 25 * factor)) + RIGHT_ERRORS) / (len(squares) + RIGHT_ERRORS)
+        return max(float(factor), 1.0)
 
     def scores(self, unit: float = 1.0) -> dict[str, np.ndarray]:
         """What a unit of these makes in the units of the data, and the scores there.

@@ -27,12 +27,10 @@ from bieqno.regression.prior.trend import Trend
 from bieqno.regression.prior.trust import MOST_GAIN, Compared, Moments, blend, gains, trust
 from bieqno.regression.process import MIN_NOISE
 from bieqno.regression.scaling import Scaling
-from bieqno.regression.splits import RIGHT_ERRORS, Data
+from bieqno.regression.splits import Data
 
 _MOST_NOISE = 1e6
 """In units of the data's spread, which nothing is seen through; its square is still a number."""
-_ROUNDS = 100
-"""Of finding a factor by which deviations and their bound are measured alike."""
 CHUNK = 128
 """Stations per compiled call: each has a matrix for every expert, a tenth of a megabyte together."""
 
@@ -159,7 +157,7 @@ class ZeroShot(AbstractPredictive):
         around = judges(self.tree(), rows, np.asarray(centres), without=rows)
         blended = blend(trust(gain, jnp.asarray(around)), found)
         error, std = (np.asarray(x, np.float64) for x in (values - blended.mean, jnp.sqrt(blended.variance)))
-        factor = widening(error, std)
+        factor = HeldOut(error, std).widening()
         return dataclasses.replace(
             self,
             gain=gain,
@@ -214,23 +212,6 @@ def condition_prior(
         same_units=same_units, gain=jnp.full_like(data.targets, jnp.nan), variance_factor=jnp.ones(()), held_out=HeldOut.none(),
         steps=0,
     ).calibrated()  # fmt: skip
-
-
-def widening(error: Float[np.ndarray, "k"], std: Float[np.ndarray, "k"]) -> float:
-    """The factor of the variance, at least one, that errors of left-out rows ask for: their mean square, with a few right ones.
-
-    None counts for more than five widened deviations, so that one wild value among many does not blur all predictions.
-
-    Example:
-        >>> errors = np.random.default_rng(0).normal(size=100)
-        >>> round(widening(3 * errors, np.ones(100)), 1), round(widening(np.append(errors, 1e6), np.ones(101)), 1)
-        (8.0, 1.2)
-    """
-    squares = (error / std) ** 2
-    factor = np.inf
-    for _ in range(_ROUNDS):
-        factor = (np.sum(np.minimum(squares, 25 * factor)) + RIGHT_ERRORS) / (len(squares) + RIGHT_ERRORS)
-    return max(float(factor), 1.0)
 
 
 def one_thread() -> AbstractContextManager[object]:
