@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 _LOG_ODDS = 2.0
-"""Of the correction, before anything is known: it was trained to be the better one, and seven times in eight it is."""
+"""Of the correction, before anything is known: seven to one, for it was trained to be the better one."""
 MOST_GAIN = 3.0
 """No observation alone counts for more: next to a jump that nothing announced, densities differ without bound."""
 
