@@ -109,12 +109,12 @@ class ZeroShot(AbstractPredictive):
         stations, members = group(tree.query(points, workers=-1)[1])
         seen = self.circumstances(tree)
         further = (math.sqrt(self.further) / float(self.scaling.target_scale)) ** 2
-        judged = np.flatnonzero(np.isfinite(self.gain))
+        judging = judges(tree, np.flatnonzero(np.isfinite(self.gain)), stations)
         # Always as many at a time: compiling for another number would take longer than to compute some for nothing.
         for start in range(0, len(stations), CHUNK):
-            own, rows = (_padded(array[start : start + CHUNK]) for array in (stations, members))
+            own, rows, around = (_padded(array[start : start + CHUNK]) for array in (stations, members, judging))
             wanted = Stations(*map(jnp.asarray, (own, search_rows(tree, tree.data[own]), points[rows])))
-            trusted = self.gain, jnp.asarray(judges(tree, judged, own))
+            trusted = self.gain, jnp.asarray(around)
             with one_thread():
                 found = jax.block_until_ready(
                     _predict(self.process, wanted, self.data, seen, self.scaled_noise, *trusted, self.variance_factor)
