@@ -60,7 +60,7 @@ filters: $(VENV)/.installed  ## run the paper's two filtering studies (preset qu
 	@$(BIN)/bieqno run lorenz63 lorenz96 --preset quick
 
 prior: $(VENV)/.installed  ## train the prior over functions that comes with the package (goes on where it was stopped)
-	@$(BIN)/python -m bieqno.regression.prior
+	@$(BIN)/python -m bieqno.lab.pretraining
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -15,8 +15,8 @@ import gpytorch
 import numpy as np
 import torch
 
-from bieqno.experiments import step_1d, trig_2d, write_result
-from bieqno.experiments.comparison import Prediction, Problem
+from bieqno.lab.comparison import Prediction, Problem
+from bieqno.lab.studies import step_1d, trig_2d, write_result
 
 STEPS, CHECK_EVERY = 600, 50
 FEATURES = 2

@@ -19,8 +19,8 @@ from rich.table import Table
 
 from bieqno import fit
 from bieqno.assimilation import EnNF
-from bieqno.assimilation.learning import Example, ImitationLoss
-from bieqno.assimilation.setups import paper_lorenz96
+from bieqno.assimilation.imitation import Example, ImitationLoss
+from bieqno.lab.papers import paper_lorenz96
 from operators import alternate, best_time, matmul_rate
 
 WIDTH, LAYERS = 64, 3

@@ -27,7 +27,7 @@ from bieqno.assimilation import (
     simulate,
     sweep,
 )
-from bieqno.assimilation.literature import LORENZ96, LORENZ96_OBSERVATION
+from bieqno.lab.literature import LORENZ96, LORENZ96_OBSERVATION
 
 CYCLES, MEMBERS, RADIUS = 1000, 40, 14.56  # DAPPER's localization radius of 4 has this support
 NEAR = Neighbours.within(RADIUS, LORENZ96.positions, LORENZ96.positions, period=40.0)

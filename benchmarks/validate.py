@@ -12,8 +12,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bieqno.assimilation.literature import cases, paper_score
-from bieqno.assimilation.setups import paper_lorenz63, paper_lorenz96
+from bieqno.lab.literature import cases, paper_score
+from bieqno.lab.papers import paper_lorenz63, paper_lorenz96
 
 
 def literature(quick: bool):

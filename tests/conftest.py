@@ -11,7 +11,6 @@ os.environ["XLA_FLAGS"] = " ".join(
         "--xla_force_host_platform_device_count=4",
         "--xla_backend_optimization_level=0",
         "--xla_llvm_disable_expensive_passes=true",
-        "--xla_cpu_opt_preset=FAST_COMPILE",
         "--xla_cpu_use_fusion_emitters=false",
         "--xla_cpu_parallel_codegen_split_count=1",  # each worker has a core of its own
         os.environ.get("XLA_FLAGS", ""),

@@ -10,22 +10,7 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bieqno"
 
 # From the roof to the ground; a room may use the rooms below it and itself.
-FLOORS = [
-    "cli",
-    "report",
-    "experiments",
-    "assimilation",
-    "regression",
-    "progress",
-    "nearest",
-    "jsontext",
-    "scores",
-    "training",
-    "persistence",
-    "tensorfile",
-    "gaussian",
-    "operators",
-]
+FLOORS = ["cli", "lab", "assimilation", "regression", "scores", "training", "persistence", "gaussian", "operators"]
 
 
 def room(module):

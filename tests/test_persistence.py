@@ -25,7 +25,7 @@ from bieqno import (
     PersistenceError,
     PosteriorOperator,
 )
-from bieqno.tensorfile import write_tensors
+from bieqno.persistence.tensorfile import write_tensors
 
 KEY = jax.random.key(0)
 
@@ -227,7 +227,7 @@ def test_foreign_newer_and_missing_files(tmp_path, monkeypatch):
     write_tensors(path, {}, kind="training checkpoint", description="")
     with pytest.raises(PersistenceError, match="holds a training checkpoint, not a module"):
         bieqno.load(path)
-    monkeypatch.setattr("bieqno.tensorfile.FORMAT_VERSION", 2)
+    monkeypatch.setattr("bieqno.persistence.tensorfile.FORMAT_VERSION", 2)
     bieqno.save(path, MeanPool())
     monkeypatch.undo()
     with pytest.raises(PersistenceError, match="format version 2, newer than 1"):

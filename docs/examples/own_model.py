@@ -17,7 +17,7 @@ from bieqno.assimilation import (
     simulate,
     to_dataset,
 )
-from bieqno.report import plot_run
+from bieqno.lab.report import plot_run
 from bieqno.scores import rmse
 
 

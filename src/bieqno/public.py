@@ -15,8 +15,8 @@ from bieqno.operators import (
     PosteriorOperator,
 )
 from bieqno.persistence import load, save
+from bieqno.persistence.tensorfile import PersistenceError
 from bieqno.regression import GGPRegressor
-from bieqno.tensorfile import PersistenceError
 from bieqno.training import FitResult, Progress, StoredData, TrainingError, fit
 
 __all__ = [

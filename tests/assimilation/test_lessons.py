@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bieqno.assimilation import EnNF, LearnedGain, Lessons, Observation, imitate
-from bieqno.assimilation.learning import LessonSource
+from bieqno.assimilation.imitation import LessonSource
 
 KEY = jax.random.key(0)
 RUNS, WINDOWS, MEMBERS = 2, 3, 5

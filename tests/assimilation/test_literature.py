@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from bieqno.assimilation.literature import cases, paper_score, score
-from bieqno.assimilation.setups import paper_lorenz63, paper_lorenz96
+from bieqno.lab.literature import cases, paper_score, score
+from bieqno.lab.papers import paper_lorenz63, paper_lorenz96
 
 # Settings that the long run finds; the short one need not tune.
 SETTINGS = {

@@ -18,10 +18,10 @@ from bieqno.assimilation import (
     load_filter,
     save_filter,
 )
-from bieqno.assimilation.filters import local_update
+from bieqno.assimilation.filters.learned import local_update
+from bieqno.assimilation.filters.learned.tapered_gain import weights
 from bieqno.assimilation.filters.rotation import mirrored
-from bieqno.assimilation.filters.tapered_gain import weights
-from bieqno.assimilation.surroundings import Links, spacing
+from bieqno.assimilation.geometry import Links, spacing
 from bieqno.operators import Standardiser
 
 N, SIZE = 4, 12

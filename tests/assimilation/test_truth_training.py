@@ -8,7 +8,7 @@ import pytest
 
 from bieqno.assimilation import Lorenz63, Observation, Places, cycle, make_trials, train_filter
 from bieqno.assimilation.climate import Climate
-from bieqno.assimilation.surroundings import find_surroundings
+from bieqno.assimilation.geometry import find_surroundings
 from bieqno.scores import relative_rmse
 
 MODEL, OBSERVATION = Lorenz63(window=0.25), Observation([0, 2], 1.0)

@@ -25,7 +25,7 @@ from bieqno.assimilation import (
     to_dataset,
     tune,
 )
-from bieqno.report import plot_rank_histogram, plot_run, plot_spread_error
+from bieqno.lab.report import plot_rank_histogram, plot_run, plot_spread_error
 from bieqno.scores import rmse
 
 KEY = jax.random.key(0)

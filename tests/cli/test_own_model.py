@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bieqno.assimilation.own_setup import read_observations, read_setup
-from bieqno.assimilation.own_setup.contest import classical_filters
+from bieqno.lab.system_files import read_observations, read_setup
+from bieqno.lab.system_files.contest import classical_filters
 
 # As little of everything as still passes through all of the code.
 TINY = {

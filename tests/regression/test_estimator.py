@@ -77,7 +77,7 @@ def test_a_subset_gets_the_subset_of_predictions_and_chunks_do_not_matter(fitted
     part, part_std = fitted.predict(X[10:23], return_std=True)
     np.testing.assert_allclose(part, mean[10:23], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(part_std, std[10:23], rtol=1e-5)
-    monkeypatch.setattr("bieqno.regression.fitted.CHUNK", 16)
+    monkeypatch.setattr("bieqno.regression.trained.fitted.CHUNK", 16)
     np.testing.assert_allclose(fitted.predict(X), mean, rtol=1e-5, atol=1e-6)
     posterior = fitted.posterior(X)
     np.testing.assert_allclose(posterior.mean, mean, rtol=1e-5, atol=1e-6)

@@ -14,27 +14,33 @@ import pytest
 from scipy.linalg import cho_solve, cholesky
 from scipy.spatial import KDTree
 
-from bieqno.experiments import step_1d, trig_2d
+from bieqno.lab.pretraining import training as pretraining
+from bieqno.lab.pretraining.functions import RandomTasks
+from bieqno.lab.pretraining.training import pretrain
+from bieqno.lab.studies import step_1d, trig_2d
+from bieqno.persistence.tensorfile import PersistenceError
 from bieqno.regression import GGPRegressor, metrics
-from bieqno.regression.prior import (
+from bieqno.regression.pretrained import (
     LocalProcess,
     condition_prior,
     experts,
     fine_tune,
     fine_tuning,
     left_out,
-    pretraining,
     prior_named,
     zero_shot,
 )
-from bieqno.regression.prior.functions import RandomTasks
-from bieqno.regression.prior.layouts import MAX_DIMENSION
-from bieqno.regression.prior.left_out import leave_out
-from bieqno.regression.prior.neighbourhood import Neighbourhood, nearest_row, nearest_rows, search_rows, spread_rows
-from bieqno.regression.prior.pretraining import pretrain
-from bieqno.regression.prior.trust import trust
-from bieqno.regression.splits import Data
-from bieqno.tensorfile import PersistenceError
+from bieqno.regression.pretrained.layouts import MAX_DIMENSION
+from bieqno.regression.pretrained.left_out import leave_out
+from bieqno.regression.pretrained.neighbourhood import (
+    Neighbourhood,
+    nearest_row,
+    nearest_rows,
+    search_rows,
+    spread_rows,
+)
+from bieqno.regression.pretrained.trust import trust
+from bieqno.regression.trained.splits import Data
 
 OBSERVATIONS, POINTS = 40, 24
 
@@ -384,7 +390,7 @@ def test_many_rows_at_few_places_are_warned_about():
 
 
 def test_missing_weights_say_how_to_make_them(monkeypatch, tmp_path):
-    from bieqno.regression.prior import weights
+    from bieqno.regression.pretrained import weights
 
     monkeypatch.setattr(weights, "LEARNED", tmp_path / "none.bieqno")
     weights.prior_named.cache_clear()

@@ -8,8 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bieqno.regression.process import MIN_NOISE, GeneralizedGaussianProcess, combine
-from bieqno.regression.splits import Data, HeldOutLoss, RandomSplits, calibration, held_out, left_out_errors, split_loss
+from bieqno.regression.trained.process import MIN_NOISE, GeneralizedGaussianProcess, combine
+from bieqno.regression.trained.splits import (
+    Data,
+    HeldOutLoss,
+    RandomSplits,
+    calibration,
+    held_out,
+    left_out_errors,
+    split_loss,
+)
 
 KEY = jax.random.key(0)
 PROCESSES = {

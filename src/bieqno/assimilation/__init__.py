@@ -1,7 +1,6 @@
 """Sequential data assimilation: models, observations, filters, twin experiments."""
 
 from bieqno.assimilation.dataset import load_dataset, save_dataset, to_dataset
-from bieqno.assimilation.errors import AffineLaw
 from bieqno.assimilation.filters import (
     ETKF,
     LETKF,
@@ -24,7 +23,10 @@ from bieqno.assimilation.filters import (
     inflate,
     random_rotation,
 )
-from bieqno.assimilation.learning import imitate
+from bieqno.assimilation.geometry import Places, Surroundings
+from bieqno.assimilation.imitation import imitate
+from bieqno.assimilation.laws import AffineLaw
+from bieqno.assimilation.lessons import Lessons, teach
 from bieqno.assimilation.localization import Neighbours, distances, gaspari_cohn
 from bieqno.assimilation.models import (
     AbstractEnsembleModel,
@@ -48,10 +50,8 @@ from bieqno.assimilation.records import (
 )
 from bieqno.assimilation.storage import load_filter, save_filter
 from bieqno.assimilation.summary import summarise
-from bieqno.assimilation.surroundings import Places, Surroundings
-from bieqno.assimilation.teacher import Lessons, teach
+from bieqno.assimilation.training import train_filter
 from bieqno.assimilation.trials import Trials, make_trials, sweep
-from bieqno.assimilation.truth_training import train_filter
 from bieqno.assimilation.tuning import Tuning, tune
 from bieqno.assimilation.twin import Observations, Run, Twin, cycle, simulate, spin_up
 

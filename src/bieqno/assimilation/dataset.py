@@ -8,7 +8,7 @@ import numpy as np
 import xarray as xr
 
 from bieqno.assimilation.twin import Run, Twin
-from bieqno.tensorfile import replace_file
+from bieqno.persistence.tensorfile import replace_file
 
 # Where the axes of what the records of this library keep belong; those of other records get names of their own.
 _DIMENSIONS = {

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bieqno.assimilation.errors import AbstractError, as_error
+from bieqno.assimilation.laws import AbstractError, as_error
 from bieqno.assimilation.noise import white_noise
 
 

@@ -7,9 +7,9 @@ import equinox as eqx
 from bieqno import persistence
 from bieqno.assimilation import filters, models
 from bieqno.assimilation.filters.filter import Filter
+from bieqno.assimilation.geometry import Links, Surroundings
 from bieqno.assimilation.localization import Neighbours
-from bieqno.assimilation.surroundings import Links, Surroundings
-from bieqno.tensorfile import PersistenceError
+from bieqno.persistence.tensorfile import PersistenceError
 
 _KNOWN = tuple(
     item

@@ -33,11 +33,11 @@ def compare(
     import jax
 
     from bieqno.assimilation import Filter, save_dataset, save_filter
-    from bieqno.assimilation.own_setup import contest, contest_dataset, read_setup
     from bieqno.cli.filters import fitting_filter, trained
-    from bieqno.jsontext import json_text
-    from bieqno.report.own_setup import comparison_rows, own_setup_page, verdict
-    from bieqno.tensorfile import replace_file
+    from bieqno.lab.jsontext import json_text
+    from bieqno.lab.report.own_setup import comparison_rows, own_setup_page, verdict
+    from bieqno.lab.system_files import contest, contest_dataset, read_setup
+    from bieqno.persistence.tensorfile import replace_file
 
     own = read_setup(setup)
     _own_folder(out)

@@ -36,10 +36,10 @@ def evaluate_table(
     Example: bieqno evaluate table.csv --target y --out evaluation.html
     """
     from bieqno.cli.tables import as_asked, read_table, training_columns
-    from bieqno.jsontext import json_text
-    from bieqno.regression.evaluation import LEVELS, evaluate, split_rows
-    from bieqno.report.own_data import own_data_page, score_rows, verdict
-    from bieqno.tensorfile import replace_file
+    from bieqno.lab.evaluation import LEVELS, evaluate, split_rows
+    from bieqno.lab.jsontext import json_text
+    from bieqno.lab.report.own_data import own_data_page, score_rows, verdict
+    from bieqno.persistence.tensorfile import replace_file
 
     numbers_file = out.with_suffix(".json")
     if numbers_file == out:

@@ -6,9 +6,9 @@ import jax
 import typer
 
 from bieqno.assimilation import EnNF, Filter, load_filter
-from bieqno.assimilation.own_setup import OwnSetup, learn, lessons_of
+from bieqno.cli.progress import training_bar
 from bieqno.cli.talk import on_terminal, warn
-from bieqno.progress import training_bar
+from bieqno.lab.system_files import OwnSetup, learn, lessons_of
 
 
 def trained(own: OwnSetup, *, checkpoint: Path | None = None) -> EnNF:

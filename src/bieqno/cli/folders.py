@@ -4,7 +4,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from bieqno.experiments.results import METRICS_FILE
+from bieqno.lab.results import METRICS_FILE
 
 PAGE = "report.html"
 

@@ -19,7 +19,7 @@ def init(
 
     Example: bieqno init my_setup
     """
-    from bieqno.tensorfile import replace_file
+    from bieqno.persistence.tensorfile import replace_file
 
     there = [name for name in _FILES if (folder / name).exists()]
     if there:

@@ -10,7 +10,7 @@ def list_experiments() -> None:
     Example: bieqno list
     """
     from bieqno.cli.telling import duration
-    from bieqno.experiments import EXPERIMENTS
+    from bieqno.lab.studies import EXPERIMENTS
 
     console = Console(highlight=False)
     table = Table(box=None, padding=(0, 2, 1, 0), pad_edge=False)

@@ -73,7 +73,7 @@ def main() -> None:
 
 def _is_users_mistake(error: Exception) -> bool:
     """Whether wrong input or a full or closed disk raises it; anything else is a defect of ours and keeps its traceback."""
-    from bieqno.tensorfile import PersistenceError
+    from bieqno.persistence.tensorfile import PersistenceError
     from bieqno.training import TrainingError
 
     return isinstance(error, ValueError | OSError | ImportError | PersistenceError | TrainingError)

@@ -34,7 +34,7 @@ def simulate_observations(
     import numpy as np
 
     from bieqno.assimilation import save_dataset, simulate, spin_up
-    from bieqno.assimilation.own_setup import observations_dataset, read_setup
+    from bieqno.lab.system_files import observations_dataset, read_setup
 
     check_writable(out, setup)
     own = read_setup(setup)
@@ -62,8 +62,8 @@ def train_filter(
     Example: bieqno train-filter setup.toml --out filter.bieqno
     """
     from bieqno.assimilation import save_filter
-    from bieqno.assimilation.own_setup import read_setup
     from bieqno.cli.filters import trained
+    from bieqno.lab.system_files import read_setup
 
     check_writable(out, setup)
     own = read_setup(setup)
@@ -107,8 +107,8 @@ def assimilate(
     import numpy as np
 
     from bieqno.assimilation import cycle, keep_ensembles, save_dataset, to_dataset
-    from bieqno.assimilation.own_setup import last_ensemble, read_observations, read_setup, with_observations
     from bieqno.cli.filters import fitting_filter
+    from bieqno.lab.system_files import last_ensemble, read_observations, read_setup, with_observations
 
     check_writable(out, setup, observations, filter, start)
     own = read_setup(setup)

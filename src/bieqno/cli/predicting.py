@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from bieqno.nearest import did_you_mean
+from bieqno.lab.nearest import did_you_mean
 from bieqno.regression import GGPRegressor
 
 

@@ -13,6 +13,6 @@ def report(
 
     Example: bieqno report runs
     """
-    from bieqno.report.page import write_page
+    from bieqno.lab.report.page import write_page
 
     typer.echo(f"The page is {write_page(folder)}")

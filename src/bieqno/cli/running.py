@@ -12,11 +12,11 @@ import typer
 
 from bieqno.cli.folders import prepare
 from bieqno.cli.telling import Teller, duration, teller
-from bieqno.experiments import EXPERIMENTS, Cases, Experiment, provenance, read_result, run_key, write_result
-from bieqno.nearest import unknown
-from bieqno.report.page import write_page
-from bieqno.report.studies import study_figures, study_tables
-from bieqno.tensorfile import PersistenceError
+from bieqno.lab.nearest import unknown
+from bieqno.lab.report.page import write_page
+from bieqno.lab.report.studies import study_figures, study_tables
+from bieqno.lab.studies import EXPERIMENTS, Cases, Experiment, provenance, read_result, run_key, write_result
+from bieqno.persistence.tensorfile import PersistenceError
 
 EVERYTHING = "all"
 INTERRUPTED = 130  # what a shell calls a program that Ctrl-C ended

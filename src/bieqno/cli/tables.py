@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from bieqno.cli.talk import warn
-from bieqno.nearest import did_you_mean
-from bieqno.tensorfile import replace_file
+from bieqno.lab.nearest import did_you_mean
+from bieqno.persistence.tensorfile import replace_file
 
 _PARQUET = (".parquet", ".pq")
 _NEEDS_PYARROW = "Parquet files need pyarrow: pip install 'bieqno[parquet]', or give the table as CSV"

@@ -11,8 +11,8 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from bieqno.experiments import Progress
-from bieqno.jsontext import known_to_json
+from bieqno.lab.jsontext import known_to_json
+from bieqno.lab.studies import Progress
 
 Listener: TypeAlias = Callable[[Progress], None]
 LINE_EVERY = 10.0  # seconds between two plain lines

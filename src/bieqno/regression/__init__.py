@@ -1,6 +1,6 @@
 """Regression with the generalized Gaussian process."""
 
-from bieqno.regression.estimator import GGPRegressor
-from bieqno.regression.process import GeneralizedGaussianProcess
+from bieqno.regression.estimators import GGPRegressor
+from bieqno.regression.trained.process import GeneralizedGaussianProcess
 
 __all__ = ["GGPRegressor", "GeneralizedGaussianProcess"]

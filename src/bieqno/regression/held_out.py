@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from bieqno.regression import metrics
-from bieqno.regression.splits import RIGHT_ERRORS
+from bieqno.regression.trained.splits import RIGHT_ERRORS
 
 PIT_BINS = 10
 _ROUNDS = 100

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from bieqno.progress import training_bar
-from bieqno.regression.fitted import FittedProcess
-from bieqno.regression.fitting import fit_process
-from bieqno.regression.prior import MAX_DIMENSION, NEIGHBOURS, ZeroShot, condition_prior, fine_tune, prior_named
+from bieqno.cli.progress import training_bar
+from bieqno.regression.pretrained import MAX_DIMENSION, NEIGHBOURS, ZeroShot, condition_prior, fine_tune, prior_named
 from bieqno.regression.settings import Settings
+from bieqno.regression.trained.fitted import FittedProcess
+from bieqno.regression.trained.fitting import fit_process
 
 
 def from_prior(

@@ -5,12 +5,12 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
-from bieqno.regression.fitted import FittedProcess
 from bieqno.regression.held_out import HeldOut
-from bieqno.regression.prior import LocalProcess, Trend, ZeroShot
-from bieqno.regression.process import GeneralizedGaussianProcess
+from bieqno.regression.pretrained import LocalProcess, Trend, ZeroShot
 from bieqno.regression.scaling import Scaling
-from bieqno.regression.splits import Data
+from bieqno.regression.trained.fitted import FittedProcess
+from bieqno.regression.trained.process import GeneralizedGaussianProcess
+from bieqno.regression.trained.splits import Data
 
 # What a fit finds beside the processes; `load` gives it back.
 FOUND = (

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from bieqno.tensorfile import PARTIAL_SUFFIX, PersistenceError, read_tensors, write_tensors
+from bieqno.persistence.tensorfile import PARTIAL_SUFFIX, PersistenceError, read_tensors, write_tensors
 
 T = TypeVar("T")
 

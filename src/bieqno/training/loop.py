@@ -18,7 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from threadpoolctl import threadpool_limits
 
-from bieqno.tensorfile import PersistenceError
+from bieqno.persistence.tensorfile import PersistenceError
 from bieqno.training.checkpoint import (
     fingerprint,
     prepare_folder,

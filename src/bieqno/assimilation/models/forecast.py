@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.errors import AbstractError, as_error
+from bieqno.assimilation.laws import AbstractError, as_error
 from bieqno.assimilation.noise import white_noise
 
 

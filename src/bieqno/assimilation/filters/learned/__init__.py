@@ -1,0 +1,1 @@
+"""Filters whose analysis is learned."""

@@ -1,0 +1,1 @@
+"""The laboratory: reproduces the paper and compares methods; nothing below imports it."""

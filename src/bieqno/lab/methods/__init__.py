@@ -1,0 +1,1 @@
+"""Opponents, and the paper's own forms."""

@@ -1,0 +1,1 @@
+"""The training of the weights that ship."""

@@ -1,0 +1,174 @@
+"""Random functions to learn from: rough and smooth, of one scale and of several, with jumps, kinks and periods.
+
+All live on the unit cube of one to `MAX_DIMENSION` dimensions; columns beyond a task's dimension are zero. Gaussian processes
+are drawn as sums of random waves, whose frequencies follow a normal law (squared exponential) or Student's (Matern): as many
+values as one likes in linear time.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from bieqno.regression.pretrained.layouts import MAX_DIMENSION, draw_layout, draw_targets
+from bieqno.regression.pretrained.neighbourhood import nearest_row, spread_rows
+from bieqno.regression.trained.splits import Data
+
+WAVES = 96
+JUMPS = 6
+_KINDS = {
+    "one scale": 0.24,
+    "two scales": 0.08,
+    "a fine scale in a region": 0.12,
+    "a fine scale fading in": 0.05,
+    "jumps": 0.20,
+    "two levels": 0.09,
+    "smooth with jumps": 0.08,
+    "sawtooth": 0.06,
+    "periodic": 0.05,
+    "kinks": 0.03,
+}
+
+
+class Task(eqx.Module):
+    """Observations of a random function, and noisy values at other points, some round each site, to be predicted."""
+
+    data: Data
+    points: Float[Array, "s q d"]
+    values: Float[Array, "s q"]
+    mask: Bool[Array, "s q"]
+    dimension: Int[Array, ""]
+
+
+class RandomTasks(eqx.Module):
+    """The batch source: so many tasks of random functions.
+
+    Attributes:
+        batch_size: number of tasks.
+        observations: most observations of a task.
+        candidates: points of which those are asked for that lie next to a site, see `spread_rows`.
+        most: points of each site.
+
+    Example:
+        >>> import jax
+        >>> task = jax.jit(RandomTasks(3, observations=64, candidates=32))(jax.random.key(0))
+        >>> task.data.inputs.shape, task.values.shape
+        ((3, 64, 4), (3, 32, 3))
+    """
+
+    batch_size: int = eqx.field(static=True)
+    observations: int = eqx.field(static=True, default=512)
+    candidates: int = eqx.field(static=True, default=384)
+    most: int = eqx.field(static=True, default=3)
+
+    def __call__(self, key: PRNGKeyArray) -> Task:
+        """Draw tasks, stacked along a first axis."""
+        return jax.vmap(self.draw)(jax.random.split(key, self.batch_size))
+
+    def draw(self, key: PRNGKeyArray) -> Task:
+        """Draw one task."""
+        layout_key, target_key, function_key, level_key, noise_key = jax.random.split(key, 5)
+        layout = draw_layout(layout_key, self.observations)
+        points = draw_targets(target_key, layout, self.candidates)
+        everywhere = jnp.concatenate([layout.inputs, points])
+        f = draw_function(function_key, everywhere, layout.dimension, layout.spacing)
+        seen = jnp.concatenate([layout.mask, jnp.ones(self.candidates, bool)])
+        f = (f - jnp.mean(f, where=seen)) / (jnp.std(f, where=seen) + 1e-3)
+        noise = jnp.exp(jax.random.uniform(level_key, minval=jnp.log(2e-3), maxval=jnp.log(0.6)))
+        y = f + noise * jax.random.normal(noise_key, f.shape)
+        rows = len(layout.mask)
+        data = Data(layout.inputs, y[:rows], jnp.zeros(rows), layout.mask)
+        stations = jax.vmap(lambda x: nearest_row(x, data))(points)
+        sites = spread_rows(data)
+        beside, chosen = jax.lax.top_k((sites[:, None] == stations).astype(jnp.int32), self.most)
+        there = beside > 0
+        # A point that is not there is at its site, for one far away would be told wild numbers.
+        points = jnp.where(there[..., None], points[chosen], data.inputs[sites][:, None])
+        return Task(data, points, y[rows:][chosen], there, layout.dimension)
+
+
+def draw_function(
+    key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""], spacing: Float[Array, ""]
+) -> Float[Array, "n"]:
+    """Values of a random function of a random kind.
+
+    Args:
+        key: random key.
+        x: where.
+        dimension: of the space; further columns of `x` are zero.
+        spacing: of the observations, the smallest scale that makes sense.
+    """
+    keys = jax.random.split(key, 14)
+    log_spacing = jnp.log(spacing)
+    length = jnp.exp(jax.random.uniform(keys[0], minval=log_spacing + jnp.log(0.7), maxval=jnp.log(1.5)))
+    shorter = jnp.maximum(length * jnp.exp(-jax.random.uniform(keys[1], maxval=jnp.log(10.0))), 0.7 * spacing)
+    wider = jnp.exp(jax.random.uniform(keys[2], minval=jnp.maximum(log_spacing + jnp.log(3.0), -3), maxval=0.0))
+    coarse = random_waves(keys[3], x, length)
+    fine = random_waves(keys[4], x, shorter) * jnp.exp(jax.random.uniform(keys[5], minval=-2.0, maxval=0.7))
+    field = random_waves(keys[6], x, wider, smooth=True)
+    threshold = jax.random.normal(keys[7]) * 0.7
+    box = jnp.all(jnp.abs(x - jax.random.uniform(keys[8], (x.shape[1],))) < jnp.exp(-1.2), axis=1)
+    region = jnp.where(threshold > 0.2, box, field > threshold)
+    steps = _jumps(keys[9], x, dimension)
+    # Along a random direction, with a period that the observations can resolve.
+    period = jnp.exp(jax.random.uniform(keys[10], minval=log_spacing + jnp.log(3.0), maxval=jnp.log(0.8)))
+    phase = x @ _direction(keys[11], dimension) / jnp.maximum(period, 3 * spacing) + threshold
+    harmonics = jax.random.normal(keys[13], (2, 4)) / jnp.arange(1, 5)
+    turns = 2 * jnp.pi * phase[:, None] * jnp.arange(1, 5)
+    kinds = [
+        coarse,
+        coarse + fine,
+        coarse + fine * region,
+        coarse + fine * jax.nn.sigmoid(4 * (field - threshold)),
+        steps,
+        (field > threshold).astype(x.dtype),
+        coarse + 2 * steps * jnp.abs(threshold),
+        (phase % 1.0) * (1 + 0.3 * field * (threshold > 0)),
+        jnp.cos(turns) @ harmonics[0] + jnp.sin(turns) @ harmonics[1],
+        jnp.abs(coarse - threshold),
+    ]
+    kind = jax.random.choice(keys[12], len(_KINDS), p=jnp.array(list(_KINDS.values())))
+    return jnp.stack(kinds)[kind]
+
+
+def random_waves(
+    key: PRNGKeyArray, x: Float[Array, "n d"], length: Float[Array, ""], *, smooth: bool = False
+) -> Float[Array, "n"]:
+    """A draw of a Gaussian process of variance one, squared exponential or Matern, with its own length along each input."""
+    frequency_key, tail_key, law_key, phase_key, stretch_key = jax.random.split(key, 5)
+    frequency = jax.random.normal(frequency_key, (WAVES, x.shape[1]))
+    if not smooth:
+        # Student's law with 1, 3 or 5 degrees of freedom: Matern-1/2, -3/2, -5/2. The rest stays normal.
+        squares = jnp.cumsum(jax.random.normal(tail_key, (WAVES, 5)) ** 2, axis=1)
+        degrees = jnp.array([1, 3, 5, 5])
+        law = jax.random.choice(law_key, 4, p=jnp.array([0.2, 0.15, 0.2, 0.45]))
+        tail = jnp.sqrt(degrees[law] / jnp.maximum(squares[:, degrees[law] - 1], 1e-4))
+        frequency = frequency * jnp.where(law == 3, 1.0, tail)[:, None]
+    stretch = jnp.exp(0.25 * jax.random.normal(stretch_key, (x.shape[1],)))
+    phase = 2 * jnp.pi * jax.random.uniform(phase_key, (WAVES,))
+    return jnp.sqrt(2 / WAVES) * jnp.sum(jnp.cos(x @ (frequency * stretch / length).T + phase), axis=1)
+
+
+def _jumps(key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""]) -> Float[Array, "n"]:
+    """Constant between a few jumps across lines or planes: of random heights, or to and fro between two levels."""
+    direction_key, place_key, height_key, count_key, level_key = jax.random.split(key, 5)
+    direction = jax.vmap(lambda own: _direction(own, dimension))(jax.random.split(direction_key, JUMPS))
+    centre = 0.5 * (jnp.arange(x.shape[1]) < dimension)
+    # Places on the line are spread over it; planes pass near the centre.
+    reach = jnp.sum(jnp.abs(direction), axis=1) / 2
+    place = (2 * jax.random.uniform(place_key, (JUMPS,)) - 1) * reach
+    beyond = (x - centre) @ direction.T > place
+    active = jnp.arange(JUMPS) < jax.random.randint(count_key, (), 1, JUMPS + 1)
+    heights = jnp.where(active, jax.random.normal(height_key, (JUMPS,)), 0)
+    parity = jnp.sum(beyond & active, axis=1) % 2
+    return jnp.where(jax.random.bernoulli(level_key, 0.4), parity.astype(x.dtype), beyond @ heights)
+
+
+def _direction(key: PRNGKeyArray, dimension: Int[Array, ""]) -> Float[Array, "d"]:
+    """A random unit vector; along one of the inputs in one of three cases."""
+    kind_key, axis_key, free_key = jax.random.split(key, 3)
+    there = jnp.arange(MAX_DIMENSION) < dimension
+    free = jnp.where(there, jax.random.normal(free_key, (MAX_DIMENSION,)), 0)
+    along = jnp.arange(MAX_DIMENSION) == jax.random.randint(axis_key, (), 0, dimension)
+    chosen = jnp.where(jax.random.bernoulli(kind_key, 1 / 3), along, free / jnp.linalg.norm(free))
+    return chosen.astype(free.dtype)

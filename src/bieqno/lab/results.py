@@ -1,0 +1,244 @@
+"""What an experiment returns, and the one form in which every experiment is stored.
+
+A folder for each experiment::
+
+    config.json     settings, seed, versions, commit, platform, wall time
+    metrics.json    {"experiment", "preset", "seed", "rows": [{"case", "method", "metric", "value", "stderr", "n"}]}
+                    (rows of filters also have "ensemble_size", "protocol" and "diverged"; the settings that tuning
+                    found, such as "inflation", are rows with an "ensemble_size" only)
+    arrays.nc       arrays behind the figures, netCDF-4 with a group for each data set
+    figures/        each as .png and .svg
+
+Rows are long and flat, one number each, so that any tool can filter and pivot them. What one experiment takes over from
+another has that one's name before its cases and data sets, as in ``lorenz63/N=2``: see `Result.parts`.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import xarray as xr
+from matplotlib import rc_context
+
+from bieqno.lab.jsontext import json_text, known_to_json
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+METRICS_FILE, CONFIG_FILE, ARRAYS_FILE, FIGURES_FOLDER = "metrics.json", "config.json", "arrays.nc", "figures"
+_OF_FILTERS = ("ensemble_size", "protocol", "diverged")
+
+
+class Progress(NamedTuple):
+    """Where a run stands, as told to `on_progress` before each of its parts and while it trains.
+
+    Attributes:
+        part: what comes now.
+        done: how many units of work are done.
+        total: out of how many.
+        seconds: since the beginning.
+        step: of a training that goes on, and `steps` out of how many; 0 outside of one.
+        loss: of that step.
+    """
+
+    part: str
+    done: float
+    total: float
+    seconds: float
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of an experiment: the mean of a metric over n repetitions, and its standard error (None if n = 1).
+
+    Attributes:
+        case: what the methods are compared on.
+        method: whose number it is.
+        metric: what was measured.
+        value: the mean.
+        stderr: its standard error.
+        n: number of repetitions that the mean is over.
+        ensemble_size: members of a filter's ensemble; this and what follows is None, and not stored, for other methods.
+        protocol: whether a filter was tested on the ``paper``'s truth or on ``unseen`` ones.
+        diverged: number of further repetitions that diverged and are not in the mean.
+    """
+
+    case: str
+    method: str
+    metric: str
+    value: float
+    stderr: float | None
+    n: int
+    ensemble_size: int | None = None
+    protocol: str | None = None
+    diverged: int | None = None
+
+    @classmethod
+    def of(cls, case: str, method: str, metric: str, values: Sequence[float], **more: Any) -> "Row":
+        """Summarise the values of the repetitions; of none at all the mean is NaN."""
+        n = len(values)
+        stderr = float(np.std(values, ddof=1)) / math.sqrt(n) if n > 1 else None
+        return cls(case, method, metric, float(np.mean(values)) if n else math.nan, stderr, n, **more)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an experiment returns.
+
+    Attributes:
+        experiment: its name.
+        preset: the name of its settings.
+        seed: the seed that everything random in it grew from.
+        rows: its numbers.
+        arrays: what its figures are drawn from, by name.
+        config: what else is known about the run, the content of ``config.json``.
+    """
+
+    experiment: str
+    preset: str
+    seed: int
+    rows: tuple[Row, ...]
+    arrays: Mapping[str, xr.Dataset] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def parts(self) -> dict[str, "Result"]:
+        """What was taken over from other experiments, by their names; a result of its own is its only part."""
+        names = dict.fromkeys(
+            name.split("/")[0] for name in (*self.arrays, *(row.case for row in self.rows)) if "/" in name
+        )
+        if not names:
+            return {self.experiment: self}
+        parts = {}
+        for name in names:
+            own = f"{name}/"
+            rows = [replace(row, case=row.case.removeprefix(own)) for row in self.rows if row.case.startswith(own)]
+            arrays = {key.removeprefix(own): found for key, found in self.arrays.items() if key.startswith(own)}
+            parts[name] = Result(name, self.preset, self.seed, tuple(rows), arrays, self.config)
+        return parts
+
+    def value(self, case: str, method: str, metric: str) -> float:
+        """One number of the result; KeyError if it is not there."""
+        for row in self.rows:
+            if (row.case, row.method, row.metric) == (case, method, metric):
+                return row.value
+        raise KeyError(f"no {metric} of {method} in {case}")
+
+    def select(self, **wanted: str | int) -> tuple[Row, ...]:
+        """The rows whose fields have the given values."""
+        return tuple(row for row in self.rows if all(getattr(row, name) == value for name, value in wanted.items()))
+
+    def metrics(self) -> dict[str, Any]:
+        """The content of ``metrics.json``."""
+        rows = [
+            {
+                name: known_to_json(value)
+                for name, value in dataclasses.asdict(row).items()
+                if value is not None or name not in _OF_FILTERS
+            }
+            for row in self.rows
+        ]
+        return {"experiment": self.experiment, "preset": self.preset, "seed": self.seed, "rows": rows}
+
+
+def write_result(result: Result, parent: str | os.PathLike[str], figures: Mapping[str, "Figure"] | None = None) -> Path:
+    """Store a result in the folder ``parent/experiment``, replacing an older one as a whole.
+
+    Everything is written to a folder beside it first: a run that dies on the way leaves the old result as it was.
+
+    Args:
+        result: what to store.
+        parent: the folder of all experiments; made if it is not there.
+        figures: Matplotlib figures by name; each becomes a PNG and an SVG.
+
+    Returns:
+        The folder of the experiment.
+    """
+    folder = Path(parent) / result.experiment
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    token = secrets.token_hex(4)
+    fresh = folder.with_name(f".{folder.name}.{token}.partial")
+    fresh.mkdir()
+    try:
+        for name, dataset in result.arrays.items():
+            compressed = {key: {"zlib": True} for key in dataset.data_vars if dataset[key].dtype.kind == "f"}
+            dataset.to_netcdf(fresh / ARRAYS_FILE, mode="a", group=name, engine="h5netcdf", encoding=compressed)
+        (fresh / FIGURES_FOLDER).mkdir()
+        for name, figure in (figures or {}).items():
+            figure.savefig(fresh / FIGURES_FOLDER / f"{name}.png", dpi=150)
+            # Without a date the same figure is the same file; text stays text, to be found and read aloud.
+            with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+                figure.savefig(fresh / FIGURES_FOLDER / f"{name}.svg", metadata={"Date": None})
+        for name, content in ((CONFIG_FILE, result.config), (METRICS_FILE, result.metrics())):
+            (fresh / name).write_text(json_text(content))
+        _swap(fresh, folder, folder.with_name(f".{folder.name}.{token}.old"))
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return folder
+
+
+def read_result(folder: str | os.PathLike[str]) -> Result:
+    """Read what `write_result` stored (the figures are not read).
+
+    Raises:
+        FileNotFoundError: if there is no result in the folder.
+        ValueError: if its files hold something else.
+    """
+    folder = Path(folder)
+    stored = json.loads((folder / METRICS_FILE).read_text())
+    rows = tuple(
+        Row(**{**row, "value": math.nan if row["value"] is None else float(row["value"])}) for row in stored["rows"]
+    )
+    config = json.loads((folder / CONFIG_FILE).read_text())
+    if not isinstance(config, dict):
+        raise ValueError(f"expected settings by name in {CONFIG_FILE}, got {type(config).__name__}")
+    found, cases = _read_arrays(folder / ARRAYS_FILE), list(dict.fromkeys(row.case for row in rows))
+    # netCDF keeps groups by the alphabet; the experiment's own order is that of its rows.
+    names = sorted(found, key=lambda name: cases.index(name) if name in cases else len(cases))
+    arrays = {name: found[name] for name in names}
+    return Result(stored["experiment"], stored["preset"], int(stored["seed"]), rows, arrays, config)
+
+
+def summarise(case: str, method: str, repetitions: Iterable[Mapping[str, float]]) -> list[Row]:
+    """Rows of all metrics of a method in a case, from the metrics of each repetition."""
+    collected: dict[str, list[float]] = {}
+    for metrics in repetitions:
+        for name, value in metrics.items():
+            collected.setdefault(name, []).append(value)
+    return [Row.of(case, method, metric, values) for metric, values in collected.items()]
+
+
+def _read_arrays(path: Path) -> dict[str, xr.Dataset]:
+    if not path.exists():  # not every experiment has any
+        return {}
+    groups = xr.open_groups(path, engine="h5netcdf")
+    try:
+        # A group that only holds others is empty.
+        return {name.removeprefix("/"): found.load() for name, found in groups.items() if found.variables}
+    finally:
+        for found in groups.values():
+            found.close()
+
+
+def _swap(fresh: Path, folder: Path, old: Path) -> None:
+    """Put `fresh` where `folder` is. Two renames, the second undone if it fails: never a mixture of old and new."""
+    if not folder.exists():
+        fresh.rename(folder)
+        return
+    folder.rename(old)
+    try:
+        fresh.rename(folder)
+    except OSError:
+        old.rename(folder)
+        raise
+    shutil.rmtree(old)

@@ -1,0 +1,84 @@
+"""Experiment ``demo``: a choice of cases of the others that shows both halves of the paper, at their best and at their limits."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import xarray as xr
+
+from bieqno.lab.results import Progress, Row
+from bieqno.lab.studies import lorenz63, lorenz96, step_1d, trig_2d
+from bieqno.lab.study import Description, Experiment, Findings, Run
+
+_STUDIES: tuple[Experiment[Any], ...] = (
+    step_1d.EXPERIMENT, trig_2d.EXPERIMENT, lorenz63.EXPERIMENT, lorenz96.EXPERIMENT,
+)  # fmt: skip
+_LEFT_OUT = ("particle filter", "ggp-fine-tuned", "ggp-trained")
+"""Methods for which there is no time. A particle filter of as many particles as there would be time for loses truths: it
+would not show what is possible."""
+DESCRIPTION = Description(
+    title="A choice of everything",
+    question="What can be seen of the paper in a few minutes? Smaller versions of four studies: fewer data sets, ensemble sizes "
+    "and training steps, no particle filter, and for gGP in the paper's form 10,000 training pairs in 2-D where the paper has "
+    "50,000; gGP itself is trained on nothing here, having learned from random functions before.",
+    claim="Those of step-1d, trig-2d, lorenz63 and lorenz96.",
+    minutes={"smoke": 2.0, "quick": 6.0},
+    methods=tuple(
+        dict.fromkeys(name for study in _STUDIES for name in study.description.methods if name not in _LEFT_OUT)
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Attributes:
+        preset: name of the settings.
+        studies: the settings of each study that is taken over.
+    """
+
+    preset: str
+    studies: Mapping[str, Any]
+
+
+# Ten minutes with the installation are all there is.
+PRESETS = {
+    "smoke": Settings("smoke", {
+        **{study.name: study.presets["smoke"] for study in _STUDIES},
+    }),
+    "quick": Settings("quick", {
+        "step-1d": replace(step_1d.PRESETS["quick"], repetitions=1, layouts=("random",)),
+        "trig-2d": replace(trig_2d.PRESETS["quick"], repetitions=1, sides=(16,)),
+        "lorenz63": replace(
+            lorenz63.PRESETS["quick"], sizes=(2, 4, 8, 16), tuned_sizes=(2, 8),
+            training={**lorenz63.PRESETS["quick"].training, "steps": 3000},
+        ),
+        "lorenz96": replace(
+            lorenz96.PRESETS["quick"], sizes=(2, 8, 32), tuned_sizes=(8,),
+            fine_tuning={**lorenz96.PRESETS["quick"].fine_tuning, "steps": 2000},
+        ),
+    }),
+}  # fmt: skip
+
+
+def study(s: Settings, run: Run) -> Findings:
+    """Run the studies one after another; of the wanted methods each has its own, and one that has none is left out."""
+    wanted = [one for one in _STUDIES if one.name in s.studies and any(map(run.wants, one.description.methods))]
+    rows: list[Row] = []
+    arrays: dict[str, xr.Dataset] = {}
+    for place, one in enumerate(wanted):
+
+        def tell(p: Progress, name: str = one.name, before: int = place) -> None:
+            run.tell(f"{name}, {p.part}", before + p.done / p.total, len(wanted), p)
+
+        chosen = run.only or [name for name in one.description.methods if name not in _LEFT_OUT]
+        part = replace(run, only=chosen, cases=run.cases.within(one.name), on_progress=tell)
+        own_rows, own_arrays = one.study(s.studies[one.name], part)
+        rows += [replace(row, case=f"{one.name}/{row.case}") for row in own_rows]
+        arrays |= {f"{one.name}/{name}": found for name, found in own_arrays.items()}
+    return rows, arrays
+
+
+EXPERIMENT = Experiment("demo", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

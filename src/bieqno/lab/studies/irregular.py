@@ -1,0 +1,81 @@
+"""Experiment ``irregular``: one trained filter on observing networks that it never saw."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, PRNGKeyArray
+
+from bieqno.assimilation import Observation
+from bieqno.lab.studies import mnmef
+from bieqno.lab.study import Description, Experiment, Findings, Run
+from bieqno.lab.truth_study import Settings, run_study
+
+DESCRIPTION = Description(
+    title="Observing networks that were never seen",
+    question="A filter is trained once, with some of forty places observed, drawn anew in every window. How does it do, "
+    "as it is, on networks of other kinds, all on places of the grid, against an LETKF that is tuned for each of them?",
+    claim="None; the paper's filter knows one network only.",
+    minutes={"smoke": 1.5, "quick": 6.0, "paper": 60.0},
+    methods=("EnNF", "LETKF tuned"),
+)
+_PAPER = Settings(
+    "paper",
+    sizes=(5, 10, 20, 40),
+    tuned_sizes=(10, 20, 40),
+    truths=32,
+    windows=600,
+    burn_in=100,
+    tuning=(8, 300),
+    training={"sizes": mnmef.LESSONS, "missing": (0.5, 0.95), "radius": 10.0, "steps": 10_000},
+)
+PRESETS = {
+    "smoke": Settings(
+        "smoke", (5,), (5,), 2, 20, 5, (2, 20), {**mnmef.PRESETS["smoke"].training, "missing": (0.5, 0.95), "radius": 6.0}
+    ),
+    "quick": replace(
+        _PAPER, preset="quick", sizes=(10, 20), tuned_sizes=(10, 20), truths=8, windows=300, tuning=(4, 200),
+        training={**_PAPER.training, "sizes": {5: 24, 10: 16, 20: 8}, "steps": 1500},
+    ),
+    "paper": _PAPER,
+}  # fmt: skip
+
+
+def _every_fourth(windows: int, key: PRNGKeyArray) -> Bool[Array, "T m"]:
+    """The network of the benchmark."""
+    return jnp.broadcast_to(jnp.arange(40) % 4 == 0, (windows, 40))
+
+
+def _random_places(windows: int, key: PRNGKeyArray) -> Bool[Array, "T m"]:
+    """Ten places anywhere, the same in all windows."""
+    return jnp.broadcast_to(jax.random.permutation(key, 40) < 10, (windows, 40))
+
+
+def _half_missing(windows: int, key: PRNGKeyArray) -> Bool[Array, "T m"]:
+    """Every other place, half of the values missing at random."""
+    return (jnp.arange(40) % 2 == 0) & jax.random.bernoulli(key, 0.5, (windows, 40))
+
+
+def _moving(windows: int, key: PRNGKeyArray) -> Bool[Array, "T m"]:
+    """Ten places anywhere that travel by one place a window."""
+    begin = jax.random.permutation(key, 40) < 10
+    return jax.vmap(lambda window: jnp.roll(begin, window))(jnp.arange(windows))
+
+
+NETWORKS = {
+    "every fourth": _every_fourth,
+    "random places": _random_places,
+    "half missing": _half_missing,
+    "moving": _moving,
+}
+
+
+def study(s: Settings, run: Run) -> Findings:
+    """Train once with places drawn anew in every window, and compare on each network."""
+    # Everything can be observed; a mask says what is.
+    system = mnmef.system()._replace(observation=Observation(range(40), 1.0))
+    return run_study(s, run, system, [mnmef.letkf(40, tuple(range(40)))], networks=NETWORKS)
+
+
+EXPERIMENT = Experiment("irregular", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run

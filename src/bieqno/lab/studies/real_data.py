@@ -1,0 +1,156 @@
+"""Experiment ``real-data``: tables from the world that come inside ordinary packages."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import sklearn.datasets
+from jaxtyping import Float
+from matplotlib.cbook import get_sample_data
+
+from bieqno.lab.comparison import Method, Prediction, Problem, compare
+from bieqno.lab.methods import gaussian_processes as baselines
+from bieqno.lab.methods.boosted_trees import tune_trees
+from bieqno.lab.methods.regression import PRIOR_FORMS, of_ggp, of_gp
+from bieqno.lab.study import Description, Experiment, Findings, Run
+
+DESCRIPTION = Description(
+    title="Data from the world",
+    question="Heights of a fault and of an island's surroundings at scattered places, CO2 in the air, the Nile's yearly "
+    "flow, patients' diabetes: part is observed, the rest predicted. Which method is most exact, and which knows it?",
+    claim="None; the paper has no such data.",
+    minutes={"smoke": 0.5, "quick": 20.0, "paper": 70.0},
+    methods=(
+        "ggp", "ggp-fine-tuned", "ggp-experts", "ggp-trained", "gp-se", "gp-matern12", "gp-matern32", "gp-matern52",
+        "gp-two-se", "trees",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Attributes:
+        preset: name of the settings.
+        repetitions: number of random splits, the same in every run with the same seed.
+        observed: most rows that are observed; of smaller tables three quarters are.
+        asked: most rows that are predicted.
+        ggp: settings of the default estimator.
+        lengths: number of length scales that the processes' tuning starts from.
+        sets: names of the data sets.
+    """
+
+    preset: str = "quick"
+    repetitions: int = 3
+    observed: int = 400
+    asked: int = 1000
+    ggp: Mapping[str, Any] = field(default_factory=dict)
+    lengths: int = 5
+    sets: tuple[str, ...] = ("fault", "sea floor", "co2", "nile", "diabetes")
+
+
+PRESETS = {
+    "smoke": Settings(
+        "smoke", 1, observed=40, asked=40, lengths=2, sets=("nile", "sea floor"),
+        ggp={"max_steps": 20, "members": 2, "width": 16, "depth": 2, "rank": 4},
+    ),
+    "quick": Settings(),
+    "paper": Settings("paper", repetitions=10, observed=800, lengths=7),
+}  # fmt: skip
+
+Table = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n"]]
+
+
+def _fault() -> Table:
+    """Elevation about the Jacksboro fault, in metres, on a grid of places (Matplotlib's sample data)."""
+    height = _sample("jacksboro_fault_dem.npz")["elevation"].astype(float)
+    return _grid(np.arange(height.shape[0]), np.arange(height.shape[1])), height.ravel()
+
+
+def _sea_floor() -> Table:
+    """Height and depth about an island, in metres (Matplotlib's sample data)."""
+    found = _sample("topobathy.npz")
+    return _grid(found["latitude"], found["longitude"]), found["topo"].astype(float).ravel()
+
+
+def _co2() -> Table:
+    """Weekly CO2 at Mauna Loa, in parts per million, against years (statsmodels)."""
+    table = _statsmodels("co2").dropna()
+    dates = pd.to_datetime(table["date"].astype(str), format="%Y%m%d").dt
+    return (dates.year + dates.day_of_year / 365.25).to_numpy(float)[:, None], table["co2"].to_numpy(float)
+
+
+def _nile() -> Table:
+    """Yearly flow of the Nile at Aswan, 1871 to 1970 (statsmodels)."""
+    table = _statsmodels("nile")
+    return table[["year"]].to_numpy(float), table["volume"].to_numpy(float)
+
+
+def _statsmodels(name: str) -> pd.DataFrame:
+    """The file as it comes in the package, whose own way of reading it is slow to import and warns under new pandas."""
+    with (files("statsmodels") / "datasets" / name / f"{name}.csv").open() as file:
+        return pd.read_csv(file)
+
+
+def _diabetes() -> Table:
+    """How the disease went on in a year, from ten measurements (scikit-learn)."""
+    x, y = sklearn.datasets.load_diabetes(return_X_y=True)
+    return x, y
+
+
+def _sample(name: str) -> Mapping[str, np.ndarray]:
+    with np.load(str(get_sample_data(name, asfileobj=False))) as found:
+        return dict(found)
+
+
+def _grid(first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "n 2"]:
+    return np.stack(np.meshgrid(first, second, indexing="ij"), axis=-1).reshape(-1, 2).astype(float)
+
+
+SETS: dict[str, Callable[[], Table]] = {
+    "fault": _fault, "sea floor": _sea_floor, "co2": _co2, "nile": _nile, "diabetes": _diabetes,
+}  # fmt: skip
+
+
+def draw(rng: np.random.Generator, *, table: Table, observed: int, asked: int) -> Problem:
+    """A random split of a table."""
+    x, y = table
+    order = rng.permutation(len(y))
+    count = min(observed, 3 * len(y) // 4)
+    seen, rest = order[:count], order[count : count + asked]
+    return Problem(x[seen], y[seen], x[rest], y[rest], y[rest], None, np.arange(min(50, len(rest))))
+
+
+def study(s: Settings, run: Run) -> Findings:
+    """All methods on random splits of every table."""
+    tables = {name: SETS[name]() for name in s.sets}
+    problems = {name: partial(draw, table=table, observed=s.observed, asked=s.asked) for name, table in tables.items()}
+    chosen = dict.fromkeys(tables, _methods(s))
+    return compare(run, problems, chosen, s.repetitions)
+
+
+EXPERIMENT = Experiment("real-data", DESCRIPTION, PRESETS, study)
+run = EXPERIMENT.run
+
+
+def _methods(s: Settings) -> dict[str, Method]:
+    def tuned(kernel: str) -> Method:
+        return lambda problem, seed: of_gp(
+            baselines.tune(problem.x, problem.y, kernel=kernel, noise=None, lengths=s.lengths, climbs=3), problem
+        )
+
+    def trees(problem: Problem, seed: int) -> Prediction:
+        mean, std = tune_trees(problem.x, problem.y, seed=seed).predict(problem.points)
+        return Prediction(mean, std, np.diag(std[problem.cut] ** 2))
+
+    return {
+        **PRIOR_FORMS,
+        "ggp-trained": lambda problem, seed: of_ggp({**s.ggp, "prior": None, "random_state": seed}, problem),
+        **{f"gp-{kernel}": tuned(kernel) for kernel in baselines.KERNELS},
+        "trees": trees,
+    }

@@ -1,0 +1,120 @@
+"""Local Gaussian processes: what a fixed bank of kernels says about points, given the observations round them.
+
+Each expert is ordinary kriging, a Gaussian process with an unknown constant mean: its prediction is a weighted mean of the
+neighbours' values whose weights add up to one. Its variance is known up to a scale, which the neighbours tell.
+
+With the neighbours ordered from far to near, the rows of ``L^-1 (y - beta)`` are *innovations*: what each observation adds
+to those farther out, in units of what was expected. Their sum of squares and the diagonal of L give the likelihood of the
+whole neighbourhood, and the last of them the likelihood of the nearest observations given the others. Points that share a
+neighbourhood share its decomposition, which is nearly all of the cost.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from bieqno.regression.pretrained.neighbourhood import Neighbourhood, length
+
+
+class Expert(NamedTuple):
+    """A stationary kernel."""
+
+    smoothness: str
+    length: float
+    """In units of the spacing."""
+    noise_ratio: float
+    """Variance of the noise over that of the function."""
+
+
+_SHORT, _LONG = (0.6, 1.0, 1.7, 3.0, 6.0), (1.5, 4.0, 12.0)
+EXPERTS = (
+    *(Expert("smooth", length, ratio) for ratio in (1e-4, 1e-2) for length in _SHORT),
+    *(Expert("smooth", length, ratio) for length, ratio in ((1.7, 0.3), (5.0, 0.3), (15.0, 0.3), (15.0, 3.0))),
+    *(Expert("twice", length, ratio) for ratio in (1e-4, 1e-2) for length in _LONG),
+    *(Expert("rough", length, ratio) for length, ratio in ((2.0, 1e-4), (8.0, 1e-4), (40.0, 1e-4))),
+    *(Expert("rough", length, ratio) for length, ratio in ((8.0, 1e-2), (40.0, 1e-2))),
+)
+"""Squared exponential, Matern-5/2 and Matern-1/2. Lengths beyond the neighbourhood are polynomials or straight lines there."""
+
+RATIOS = tuple(expert.noise_ratio for expert in EXPERTS)
+_HUGE = 1e12
+"""More than any sum of squared innovations, so that a matrix with this in its corner is positive definite."""
+NEAREST = 8
+"""How many of the nearest observations have a likelihood of their own."""
+
+
+class Opinions(NamedTuple):
+    """What each expert says at points, given a neighbourhood; variances and squares up to the expert's scale."""
+
+    mean: Float[Array, "q e"]
+    variance: Float[Array, "q e"]
+    """Of a new noisy value."""
+    squares: Float[Array, "2 e"]
+    """Sum of squared innovations, of all and of the nearest observations."""
+    log_det: Float[Array, "2 e"]
+    """Sum of the logarithms of their expected sizes, likewise."""
+    number: Float[Array, "2"]
+    """Number of observations, likewise."""
+
+
+def ask(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> Opinions:
+    """Let every expert predict the noisy values at points of a neighbourhood, given relative to its centre.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> offsets, there = jnp.array([[-1.0], [1.0]]), jnp.ones(2, bool)
+        >>> opinions = ask(Neighbourhood(offsets, jnp.array([0.0, 2.0]), there), jnp.zeros((1, 1)))
+        >>> bool(jnp.allclose(opinions.mean, 1.0, atol=1e-4))  # half-way between the two, whatever the kernel
+        True
+    """
+    mask, offsets = neighbourhood.mask, neighbourhood.offsets
+    k, q = len(mask), len(points)
+    both = mask[:, None] & mask[None]
+    own = jnp.eye(k, dtype=offsets.dtype)
+    ratios = jnp.asarray(RATIOS, offsets.dtype)
+    # Rows that are not there become independent of everything, with innovations of zero and an expected size of one.
+    K = jnp.where(both, _correlations(length(offsets[:, None] - offsets[None])) + ratios[:, None, None] * own, own)
+    c = jnp.where(mask, _correlations(length(points[:, None] - offsets[None])), 0)
+    one = jnp.broadcast_to(mask.astype(K.dtype), (len(K), 1, k))
+    y = jnp.broadcast_to(jnp.where(mask, neighbourhood.values, 0), (len(K), 1, k))
+    # Bordered by what is to be whitened, one decomposition does it all: L^-1 of these rows are its last rows.
+    beside = jnp.concatenate([one, y, c], axis=1)
+    corner = jnp.broadcast_to(_HUGE * jnp.eye(2 + q, dtype=K.dtype), (len(K), 2 + q, 2 + q))
+    L = jnp.linalg.cholesky(jnp.block([[K, jnp.swapaxes(beside, 1, 2)], [beside, corner]]))
+    o, z, c = L[:, k, :k], L[:, k + 1, :k], L[:, k + 2 :, :k]
+    trust = jnp.maximum(jnp.sum(o * o, axis=1), 1e-6)
+    beta = jnp.sum(o * z, axis=1) / trust
+    innovations = z - beta[:, None] * o
+    lack = 1 - jnp.einsum("ek,eqk->qe", o, c)  # of the weights before the constant mean takes the rest
+    squared, log_size = innovations**2, jnp.log(jnp.diagonal(L[:, :k, :k], axis1=1, axis2=2))
+    return Opinions(
+        beta + jnp.einsum("eqk,ek->qe", c, innovations),
+        jnp.maximum(1 + ratios - jnp.sum(c * c, axis=2).T + lack**2 / trust, 1e-6),
+        jnp.stack([jnp.sum(squared, axis=1), jnp.sum(squared[:, -NEAREST:], axis=1)]),
+        jnp.stack([jnp.sum(log_size, axis=1), jnp.sum(log_size[:, -NEAREST:], axis=1)]),
+        jnp.stack([jnp.sum(mask), jnp.sum(mask[-NEAREST:])]).astype(K.dtype),
+    )
+
+
+def _correlations(distance: Float[Array, "*s"]) -> Float[Array, "e *s"]:
+    """Correlation of every expert at the given distances."""
+
+    def smooth(r: Array) -> Array:
+        return jnp.exp(-(r**2) / 2)
+
+    def twice(r: Array) -> Array:
+        r = 5**0.5 * r
+        return (1 + r + r**2 / 3) * jnp.exp(-r)
+
+    def rough(r: Array) -> Array:
+        return jnp.exp(-r)
+
+    shapes = {"smooth": smooth, "twice": twice, "rough": rough}
+    # All experts of a kind at once: the bank lists them together.
+    kinds = {kind: [expert.length for expert in EXPERTS if expert.smoothness == kind] for kind in shapes}
+    parts = []
+    for kind, lengths in kinds.items():
+        scaled = distance / jnp.asarray(lengths, distance.dtype).reshape(-1, *[1] * distance.ndim)
+        parts.append(shapes[kind](scaled))
+    return jnp.concatenate(parts)

@@ -1,0 +1,1 @@
+"""The paper's generalized Gaussian process, trained on the data at hand."""

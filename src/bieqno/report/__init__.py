@@ -1,5 +1,0 @@
-"""Figures and pages from stored results."""
-
-from bieqno.report.assimilation import plot_rank_histogram, plot_run, plot_spread_error
-
-__all__ = ["plot_rank_histogram", "plot_run", "plot_spread_error"]

@@ -1,0 +1,64 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import bieqno
+
+COMMAND = Path(sys.executable).with_name("bieqno")
+
+
+def run(*arguments, **environment):
+    import os
+
+    return subprocess.run(
+        [COMMAND, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+def test_version():
+    assert run("--version").stdout == f"bieqno {bieqno.__version__}\n"
+
+
+def test_info(tmp_path):
+    done = run("info", BIEQNO_CACHE=str(tmp_path / "cache"))
+    rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert rows["bieqno"] == bieqno.__version__
+    assert rows["dtype"] == "float32"
+    assert "cpu" in rows["devices"].lower()
+    assert rows["cache"] == str(tmp_path / "cache")
+
+
+AT_ONCE = """
+import sys
+from bieqno.cli import main
+for arguments in (["--version"], ["--help"], ["inof"], ["run"], ["run", "--help"], ["evaluate", "--help"], ["fit", "t.csv"],
+                  ["predict"], ["train-filter", "--help"], ["assimilate", "setup.toml"], ["compare", "--outt", "x"]):
+    sys.argv = ["bieqno", *arguments]
+    try:
+        main()
+    except SystemExit as ended:
+        print(ended.code)
+for heavy in ("numpy", "jax", "sklearn", "pandas", "matplotlib", "xarray"):
+    assert heavy not in sys.modules, heavy
+"""
+
+
+def test_help_and_wrong_usage_import_nothing_that_takes_long():
+    done = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    codes = [line for line in done.stdout.splitlines() if line in {"0", "2"}]
+    assert codes == ["0", "0", "2", "2", "0", "0", "2", "2", "0", "2", "2"]
+
+
+def test_names_come_when_they_are_asked_for():
+    # A module that imports another one from the package comes first: no circle may be closed.
+    script = "import bieqno.cli.progress; bieqno.save; from bieqno import *; MLP; assert 'MLP' in dir(bieqno); bieqno.x"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.strip().splitlines()[-1] == "AttributeError: module 'bieqno' has no attribute 'x'"
+
+
+def test_help_and_wrong_usage():
+    assert "info" in run("--help").stdout
+    wrong = run("inof")
+    assert wrong.returncode == 2
+    assert "inof" in wrong.stderr

@@ -1,0 +1,143 @@
+"""Verdicts follow from the numbers, and from nothing else."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import synthetic
+
+from bieqno.lab.report.claims import CLAIMS, judge_all
+from bieqno.lab.report.regression_claims import FINEST_WAVE
+from bieqno.lab.studies import Result, Row
+
+
+def verdicts(*results):
+    return {(one.claim.experiment, one.claim.text): one.finding.verdict for one in judge_all(results)}
+
+
+def found(result, words):
+    return next(
+        one for one in judge_all([result]) if words in one.claim.text and one.claim.experiment == result.experiment
+    )
+
+
+def changed(result, method, metric, change):
+    rows = tuple(
+        replace(row, value=change(row)) if (row.method, row.metric) == (method, metric) else row for row in result.rows
+    )
+    return replace(result, rows=rows)
+
+
+def test_without_results_nothing_is_judged():
+    judged = judge_all([])
+    assert {one.finding.verdict for one in judged} == {"not run"}
+    assert len(judged) == len(CLAIMS)
+    assert judged[0].finding.number == "bieqno run step-1d"
+
+
+def test_regression_is_judged_case_by_case():
+    study = synthetic.step()
+    assert found(study, "jumps better").finding.verdict == "reproduced"
+    worse = changed(study, "ggp", "rmse", lambda row: 9.0)
+    assert found(worse, "jumps better").finding.verdict == "partly"  # the NLPD is still better
+    worse = changed(worse, "ggp", "nlpd", lambda row: 9.0)
+    assert found(worse, "jumps better").finding.verdict == "not reproduced"
+    assert "9.000 against 0.100" in found(worse, "jumps better").finding.number
+    assert "GP, Matérn-1/2" in found(worse, "jumps better").finding.number  # the best opponent is named
+    # The paper's own form stands beside ours, whatever the verdict.
+    assert any(
+        "trained as in the paper: better in 0 of 2 (0.200 against" in one
+        for one in found(study, "jumps better").finding.further
+    )
+
+
+def test_few_observations_are_compared_with_many():
+    study = synthetic.step()
+    few = changed(study, "ggp", "rmse", lambda row: 0.02 if row.case.endswith("-30") else 0.09)
+    assert found(few, "few observations").finding.verdict == "reproduced"
+    many = changed(study, "ggp", "rmse", lambda row: 0.09 if row.case.endswith("-30") else 0.02)
+    assert found(many, "few observations").finding.verdict == "not reproduced"
+
+
+def test_who_misses_the_finest_wave_has_that_error():
+    from bieqno.lab.studies import trig_2d
+
+    points = trig_2d._grid((trig_2d.np.arange(256) + 0.5) / 256)
+    inside = trig_2d.np.all((points >= 1 / 4) & (points <= 1 / 2), axis=1)
+    wave = trig_2d.np.prod(trig_2d.np.sin(16 * trig_2d.np.pi * points), axis=1) * inside
+    assert math.sqrt(float((wave**2).mean())) == pytest.approx(FINEST_WAVE, rel=1e-6)
+
+
+def test_filters_are_judged_and_lost_runs_are_losses():
+    study = synthetic.filters("lorenz63", 3)
+    assert found(study, "two members").finding.verdict == "reproduced"
+    assert found(study, "every ensemble size").finding.verdict == "reproduced"  # who lost all runs has no lower error
+    assert found(study, "hardly depends").finding.verdict == "reproduced"
+    weak = synthetic.filters("lorenz63", 3, ennf=0.7)
+    assert found(weak, "two members").finding.verdict == "not reproduced"
+    assert found(weak, "every ensemble size").finding.verdict == "partly"
+    assert "N = 2 (0.735" in found(weak, "every ensemble size").finding.number
+
+
+def lossy(result, method, *sizes, lost):
+    """The same result, with runs lost by a method."""
+    rows = [
+        replace(row, diverged=lost) if row.method == method and row.ensemble_size in sizes else row
+        for row in result.rows
+    ]
+    return replace(result, rows=tuple(rows))
+
+
+def test_a_mean_without_the_lost_runs_wins_nothing():
+    study = lossy(synthetic.filters("lorenz63", 3), "EnNF", 2, lost=1)
+    assert found(study, "every ensemble size").finding.verdict == "partly"
+    assert "0.105 ± 0.005 (1 of 3 runs lost) against" in found(study, "every ensemble size").finding.number
+    assert found(study, "two members").finding.verdict == "not reproduced"
+    assert found(study, "hardly depends").finding.verdict == "not reproduced"
+    # Both lost one: the error of the others decides again, and says so.
+    both = lossy(study, "EnKF", 2, lost=1)
+    assert found(both, "every ensemble size").finding.verdict == "reproduced"
+    # A size at which all runs are lost is not left out of what is steady.
+    gone = changed(study, "EnNF", "relative_rmse", lambda row: math.nan if row.ensemble_size == 4 else 0.1)
+    assert found(gone, "hardly depends").finding.verdict == "not reproduced"
+
+
+def test_two_members_are_no_feat_where_enkf_works_too():
+    assert found(synthetic.filters("lorenz63", 3, enkf=0.2), "two members").finding.verdict == "partly"
+
+
+def test_nothing_to_judge_by_is_no_success():
+    assert found(Result("super-filter", "quick", 0, ()), "series").finding.verdict == "not run"
+    assert found(Result("step-1d", "quick", 0, ()), "jumps better").finding.verdict == "not run"
+
+
+def test_the_result_that_can_tell_is_asked():
+    whole = replace(synthetic.filters("lorenz63", 3), preset="quick")
+    rows = tuple(replace(row, case=f"lorenz63/{row.case}") for row in whole.rows)
+    demo = Result("demo", "quick", 0, rows)
+    for poorer in (replace(whole, rows=whole.select(method="EnNF")), replace(whole, preset="smoke")):
+        judged = next(one for one in judge_all([poorer, demo]) if "every" in one.claim.text)
+        assert (judged.source, judged.preset, judged.finding.verdict) == ("demo", "quick", "reproduced")
+
+
+def test_the_super_filter_needs_every_role():
+    rows = [
+        Row.of("unseen", f"EnNF as {name}", "share_of_typical", [share]) for name, share in (("A", 0.1), ("B", 0.9))
+    ]
+    assert found(Result("super-filter", "smoke", 0, tuple(rows)), "series").finding.verdict == "partly"
+
+
+def test_a_study_of_its_own_counts_before_the_demo():
+    own = replace(synthetic.filters("lorenz63", 3), preset="quick")
+    weak = synthetic.filters("lorenz63", 3, ennf=0.7)
+    rows = tuple(replace(row, case=f"lorenz63/{row.case}") for row in weak.rows)
+    demo = Result("demo", "quick", 0, rows)
+    judged = {one.claim.text: one for one in judge_all([demo, own]) if one.claim.experiment == "lorenz63"}
+    assert {one.source for one in judged.values()} == {"lorenz63"}
+    assert {one.source for one in judge_all([demo]) if one.claim.experiment == "lorenz63"} == {"demo"}
+
+
+def test_a_run_of_one_method_is_not_judged():
+    study = synthetic.filters("lorenz63", 3)
+    alone = replace(study, rows=study.select(method="EnNF"))
+    assert found(alone, "two members").finding.verdict == "not run"
