@@ -104,9 +104,7 @@ class LowRankGaussian(eqx.Module):
         """The distribution of ``scale * y + shift``, for numbers or one value a point; `scale` is not zero."""
         scale = jnp.broadcast_to(jnp.asarray(scale, self.mean.dtype), self.mean.shape)
         return LowRankGaussian(
-            scale * self.mean + shift,
-            scale[:, None] * self.factor,
-            self.log_diag + 2 * jnp.log(jnp.abs(scale)),
+            scale * self.mean + shift, scale[:, None] * self.factor, self.log_diag + 2 * jnp.log(jnp.abs(scale))
         )
 
 

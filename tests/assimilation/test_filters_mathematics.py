@@ -75,10 +75,7 @@ def moments(ensemble):
 SQUARE_ROOT = {
     "ETKF": ETKF,
     "serial": SerialEnSRF,
-    "LETKF": lambda: LETKF(
-        Neighbours.within(jnp.inf, jnp.zeros((6, 1)), jnp.zeros((4, 1))),
-        jnp.inf,
-    ),
+    "LETKF": lambda: LETKF(Neighbours.within(jnp.inf, jnp.zeros((6, 1)), jnp.zeros((4, 1))), jnp.inf),
 }
 
 

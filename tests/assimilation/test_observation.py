@@ -97,9 +97,7 @@ def test_gaspari_cohn_is_a_taper():
 # The number of points is fixed, since each one compiles anew; where they are is free.
 @settings(deadline=None, max_examples=10)
 @given(
-    seed=st.integers(0, 1000),
-    radius=st.floats(0.5, 6.0),
-    period=st.sampled_from([None, 10.0, (10.0, float("inf"))]),
+    seed=st.integers(0, 1000), radius=st.floats(0.5, 6.0), period=st.sampled_from([None, 10.0, (10.0, float("inf"))])
 )
 def test_neighbours_are_those_within_the_radius(seed, radius, period):
     rng = np.random.default_rng(seed)

@@ -41,13 +41,7 @@ from bieqno.assimilation.models import (
     rk4,
 )
 from bieqno.assimilation.observation import Observation, Observed
-from bieqno.assimilation.records import (
-    Record,
-    keep_ensembles,
-    keep_mean,
-    keep_moments,
-    keep_triples,
-)
+from bieqno.assimilation.records import Record, keep_ensembles, keep_mean, keep_moments, keep_triples
 from bieqno.assimilation.storage import load_filter, save_filter
 from bieqno.assimilation.summary import summarise
 from bieqno.assimilation.training import train_filter

@@ -6,9 +6,7 @@ from typing import Annotated
 import typer
 
 
-def report(
-    folder: Annotated[Path, typer.Argument(help="Folder of the results.")] = Path("runs"),
-) -> None:
+def report(folder: Annotated[Path, typer.Argument(help="Folder of the results.")] = Path("runs")) -> None:
     """Make report.html again from stored results, without computing anything.
 
     Example: bieqno report runs

@@ -8,8 +8,7 @@ import typer
 
 def run(
     names: Annotated[
-        list[str],
-        typer.Argument(metavar="NAME", help="As `bieqno list` shows them; or all: all but demo."),
+        list[str], typer.Argument(metavar="NAME", help="As `bieqno list` shows them; or all: all but demo.")
     ],
     preset: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
     seed: Annotated[int, typer.Option(min=0, help="What everything random grows from.")] = 0,

@@ -12,16 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PRNGKeyArray
 
-from bieqno.assimilation.filters import (
-    ETKF,
-    LETKF,
-    EnKF,
-    Filter,
-    Inflated,
-    IterativeEnKF,
-    ParticleFilter,
-    Rotated,
-)
+from bieqno.assimilation.filters import ETKF, LETKF, EnKF, Filter, Inflated, IterativeEnKF, ParticleFilter, Rotated
 from bieqno.assimilation.localization import Neighbours
 from bieqno.assimilation.models import Lorenz63, Lorenz96
 from bieqno.assimilation.observation import Observation

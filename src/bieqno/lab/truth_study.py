@@ -18,14 +18,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from bieqno.assimilation import (
-    Filter,
-    LocalEnNF,
-    Trials,
-    make_trials,
-    train_filter,
-    tune,
-)
+from bieqno.assimilation import Filter, LocalEnNF, Trials, make_trials, train_filter, tune
 from bieqno.lab.filter_experiment import Tuned, as_array, as_filter
 from bieqno.lab.results import Row
 from bieqno.lab.study import Findings, Run

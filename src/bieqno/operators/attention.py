@@ -40,9 +40,7 @@ class AbstractAttention(AbstractPool):
         peak = jnp.maximum(first.peak, second.peak)
         a, b = (jnp.exp(part.peak - _finite(peak)) for part in (first, second))
         return AttentionSummary(
-            peak,
-            a * first.weight + b * second.weight,
-            a[..., None] * first.total + b[..., None] * second.total,
+            peak, a * first.weight + b * second.weight, a[..., None] * first.total + b[..., None] * second.total
         )
 
     def finish(self, summary: AttentionSummary) -> Float[Array, "v"]:
@@ -51,10 +49,7 @@ class AbstractAttention(AbstractPool):
         return (summary.total / weight[..., None]).reshape(-1)
 
     def attend(
-        self,
-        queries: Float[Array, "*queries heads d"],
-        embeddings: Float[Array, "m w"],
-        mask: Mask,
+        self, queries: Float[Array, "*queries heads d"], embeddings: Float[Array, "m w"], mask: Mask
     ) -> AttentionSummary:
         """Weigh the values of a part of the set by the match of its keys with the queries."""
         heads, d = queries.shape[-2:]

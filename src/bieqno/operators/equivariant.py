@@ -12,14 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.operators.invariant import InvariantOperator, check_elements
-from bieqno.operators.networks import (
-    MLP,
-    Network,
-    NetworkSettings,
-    apply_network,
-    check_output,
-    output_size,
-)
+from bieqno.operators.networks import MLP, Network, NetworkSettings, apply_network, check_output, output_size
 from bieqno.operators.pooling import AbstractPool, Elements, blank_padding, blank_parts
 
 
@@ -128,11 +121,7 @@ class EquivariantOperator(eqx.Module):
             raise ValueError("the interaction is pooled for all elements alike; a pool that asks for a query cannot be")
 
     def __call__(
-        self,
-        elements: Elements,
-        *,
-        context: Float[Array, "c"] | None = None,
-        mask: Bool[Array, "n"] | None = None,
+        self, elements: Elements, *, context: Float[Array, "c"] | None = None, mask: Bool[Array, "n"] | None = None
     ) -> Float[Array, "n q"]:
         """Apply the operator; padded rows of the result are zero.
 

@@ -7,13 +7,7 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bieqno.operators.networks import (
-    MLP,
-    Network,
-    NetworkSettings,
-    check_output,
-    output_size,
-)
+from bieqno.operators.networks import MLP, Network, NetworkSettings, check_output, output_size
 from bieqno.operators.pooling import AbstractPool, CustomPool, Elements, MeanPool, pool_set
 
 
@@ -108,11 +102,7 @@ class InvariantOperator(eqx.Module):
             raise ValueError(f"chunk_size must be at least 1, got {self.chunk_size}")
 
     def __call__(
-        self,
-        elements: Elements,
-        *,
-        mask: Bool[Array, "m"] | None = None,
-        query: Float[Array, "a"] | None = None,
+        self, elements: Elements, *, mask: Bool[Array, "m"] | None = None, query: Float[Array, "a"] | None = None
     ) -> Float[Array, "q"]:
         """Apply the operator.
 

@@ -48,10 +48,7 @@ class AbstractPool(eqx.Module):
         """Length of the pooled vector for embeddings of length `width`."""
 
     def __call__(
-        self,
-        embeddings: Float[Array, "m w"],
-        mask: Mask | None = None,
-        query: Float[Array, "a"] | None = None,
+        self, embeddings: Float[Array, "m w"], mask: Mask | None = None, query: Float[Array, "a"] | None = None
     ) -> Float[Array, "v"]:
         """Pool a whole set."""
         embeddings, mask = blank_padding(embeddings, mask)

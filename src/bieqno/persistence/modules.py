@@ -94,11 +94,7 @@ def _described(module: eqx.Module, known: Iterable[Known] | Mapping[str, Known])
 
 
 def _built(
-    tensors: dict[str, np.ndarray],
-    description: str,
-    known: Iterable[Known] | Mapping[str, Known],
-    *,
-    source: str,
+    tensors: dict[str, np.ndarray], description: str, known: Iterable[Known] | Mapping[str, Known], *, source: str
 ) -> Any:
     try:
         tree = json.loads(description)

@@ -32,11 +32,7 @@ class PersistenceError(Exception):
 
 
 def write_tensors(
-    path: str | os.PathLike[str],
-    tensors: Mapping[str, np.ndarray],
-    *,
-    kind: str,
-    description: str,
+    path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray], *, kind: str, description: str
 ) -> None:
     """Write arrays and a description to one file, or leave what was there untouched.
 

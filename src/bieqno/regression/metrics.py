@@ -87,11 +87,7 @@ def scores(
     if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(std)) and np.all(std > 0)):
         raise ValueError("a Gaussian prediction needs finite means and finite positive standard deviations")
     density = nlpd(mean, std, values)
-    found = {
-        "rmse": rmse(mean, truth),
-        "nlpd": density,
-        "crps": crps(mean, std, values),
-    }
+    found = {"rmse": rmse(mean, truth), "nlpd": density, "crps": crps(mean, std, values)}
     if noise is not None:
         found["nlpd_excess"] = density - noise_entropy(noise)
     found |= {f"coverage_{level * 100:g}": coverage(mean, std, values, level) for level in COVERAGE_LEVELS}

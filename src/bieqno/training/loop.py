@@ -19,12 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from threadpoolctl import threadpool_limits
 
 from bieqno.persistence.tensorfile import PersistenceError
-from bieqno.training.checkpoint import (
-    fingerprint,
-    prepare_folder,
-    read_checkpoint,
-    write_checkpoint,
-)
+from bieqno.training.checkpoint import fingerprint, prepare_folder, read_checkpoint, write_checkpoint
 from bieqno.training.record import judge, out_of_patience, progress, start, story
 from bieqno.training.result import FitResult, Progress, TrainingError
 from bieqno.training.step import State, Step, run_chunk

@@ -62,12 +62,7 @@ def out_of_patience(record: Record, patience: int | None) -> bool:
 
 
 def progress(
-    state: State,
-    steps: int,
-    values: Float[Array, "length"],
-    validation: float | None,
-    started: float,
-    first: int,
+    state: State, steps: int, values: Float[Array, "length"], validation: float | None, started: float, first: int
 ) -> Progress:
     """Where the run stands after a chunk that gave the losses `values`; it began in this process at step `first`."""
     seconds = time.monotonic() - started

@@ -37,10 +37,7 @@ class EnKF(eqx.Module):
         return self.update(ensemble, observed, perturbed)
 
     def update(
-        self,
-        ensemble: Float[Array, "N n"],
-        observed: Observed,
-        perturbed: Float[Array, "N m"],
+        self, ensemble: Float[Array, "N n"], observed: Observed, perturbed: Float[Array, "N m"]
     ) -> Float[Array, "N n"]:
         """Analyse with given perturbed observations, row i for member i."""
         if self.centred:

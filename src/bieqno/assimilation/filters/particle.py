@@ -41,11 +41,7 @@ class ParticleFilter(eqx.Module):
         return self.update(ensemble, observed, offset, noise)
 
     def update(
-        self,
-        ensemble: Float[Array, "N n"],
-        observed: Observed,
-        offset: Float[Array, ""],
-        noise: Float[Array, "N k"],
+        self, ensemble: Float[Array, "N n"], observed: Observed, offset: Float[Array, ""], noise: Float[Array, "N k"]
     ) -> Float[Array, "N n"]:
         """Analyse with given randomness: the offset of the resampling comb in [0, 1), and a shake a row."""
         count, size = ensemble.shape

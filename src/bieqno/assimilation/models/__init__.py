@@ -1,11 +1,6 @@
 """Dynamics: functions from one state to the state one window later."""
 
-from bieqno.assimilation.models.forecast import (
-    AbstractEnsembleModel,
-    HostModel,
-    NoisyModel,
-    forecast,
-)
+from bieqno.assimilation.models.forecast import AbstractEnsembleModel, HostModel, NoisyModel, forecast
 from bieqno.assimilation.models.integration import Flow, rk4
 from bieqno.assimilation.models.linear import LinearModel
 from bieqno.assimilation.models.lorenz63 import Lorenz63

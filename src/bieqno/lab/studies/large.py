@@ -143,8 +143,7 @@ def study(s: Settings, run: Run) -> Findings:
             run.tell(f"{method}, {size:,} variables", 0.5 + 0.5 * place / len(sizes))
             runs = 0 if size in s.timed_only else max(1, s.total // size)
             found = run.cases.take(
-                f"{method}, {size} variables",
-                partial(_measure, make, size, runs, s, truth_key, run_key),
+                f"{method}, {size} variables", partial(_measure, make, size, runs, s, truth_key, run_key)
             )
             about = {"ensemble_size": s.members, "protocol": f"{size:,} variables"}
             for metric, values in found.items():

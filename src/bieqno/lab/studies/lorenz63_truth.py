@@ -57,10 +57,7 @@ def further_opponents(model: Lorenz63 | Lorenz96, floor: float, inflations: Sequ
 
 def opponents() -> list[Tuned]:
     """The classical filters, with inflation or jitter to be found."""
-    return [
-        *lorenz63.opponents(),
-        *further_opponents(paper_lorenz63().model, lorenz63.FLOOR, lorenz63.INFLATIONS),
-    ]
+    return [*lorenz63.opponents(), *further_opponents(paper_lorenz63().model, lorenz63.FLOOR, lorenz63.INFLATIONS)]
 
 
 def study(s: Settings, run: Run) -> Findings:

@@ -135,10 +135,7 @@ class EnNF(eqx.Module):
         return self.update(ensemble, observed, observed.perturb(ensemble.shape[0], key=key))
 
     def update(
-        self,
-        ensemble: Float[Array, "N n"],
-        observed: Observed,
-        perturbed: Float[Array, "N m"],
+        self, ensemble: Float[Array, "N n"], observed: Observed, perturbed: Float[Array, "N m"]
     ) -> Float[Array, "N n"]:
         """Analyse with given perturbed observations, row i for member i."""
         if observed.value.shape != (self.observations,):
