@@ -168,7 +168,7 @@ def test_a_full_disk_loses_nothing(tmp_path, monkeypatch):
     def full(*_, **__):
         raise PersistenceError("No space left on device")
 
-    monkeypatch.setattr("bieqno.training.loop.write_checkpoint", full)
+    monkeypatch.setattr("bieqno.training.checkpoint.write_tensors", full)
     with pytest.raises(TrainingError, match="No space left") as caught:
         small_fit(tmp_path)
     assert len(caught.value.result.losses) == 20
