@@ -3,10 +3,10 @@
 import abc
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from operator import index
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bieqno import persistence
 from bieqno.gaussian import LowRankGaussian
-from bieqno.persistence.tensorfile import PersistenceError
+from bieqno.persistence import PersistenceError
 from bieqno.regression.data import LEAST_ROWS, Data, Scaling, Table, checked_rows, checked_targets
 from bieqno.regression.metrics import HeldOut, as_text, stacked
 from bieqno.regression.pretrained.correction import Correction
@@ -32,6 +32,7 @@ from bieqno.regression.trained.ensemble import FittedEnsemble, TrainingSettings,
 from bieqno.regression.trained.process import GeneralizedGaussianProcess
 from bieqno.training import Progress
 
+R = TypeVar("R", bound="AbstractRegressor")
 _FITTED = ("n_features_in_", "feature_names_in_", "target_names_", "single_output_", "seed_", "n_iter_")
 """What a fit finds beside the processes; `load` restores it."""
 
@@ -77,7 +78,7 @@ STORED = (
 )
 
 
-class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC):
+class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC):
     """What both regressors share: predictions, scores on rows that were held out, files.
 
     A subclass fits one process to each column of the targets.
@@ -96,24 +97,24 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
     def _draw_seed(self, random: np.random.RandomState) -> int:
         return int(random.randint(2**31 - 1))
 
-    @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Table, y: Table) -> Self:
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def fit(self: R, X: Table, y: Table) -> R:
         """Fit to the rows of `X` and their targets; rows whose target is NaN are left out with a warning.
 
         A fit that fails, for whatever reason, leaves the estimator as it was: unfitted, or with its earlier fit whole.
         """
-        before = dict(vars(self))
+        before = dict(self.__dict__)
         try:
             rows, targets, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
             random = check_random_state(self.random_state)
             self.seed_ = self._draw_seed(random)
             columns = targets[:, None] if targets.ndim == 1 else targets
-            self.processes_, self.n_iter_ = self._fit_columns(rows, columns, alpha, random)
+            processes, self.n_iter_ = self._fit_columns(rows, columns, alpha, random)
+            self._use(processes)
             self.target_names_ = _names(y)
             self.single_output_ = targets.ndim == 1
         except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
+            self.__dict__ = before
             raise
         return self
 
@@ -189,7 +190,7 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
         columns = checked_targets(y, len(X), len(self.processes_))
         return sum(process.log_density(X, column) for process, column in zip(self.processes_, columns.T, strict=True))
 
-    def _condition(self, X: Table, y: Table, alpha: float | Table, least: int) -> Self:
+    def _condition(self: R, X: Table, y: Table, alpha: float | Table, least: int) -> R:
         check_is_fitted(self)
         X, y, variances = checked_rows(self, X, y, alpha, reset=False, least=least)
         columns = y[:, None] if y.ndim == 1 else y
@@ -197,10 +198,8 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
             raise ValueError(f"fitted to {len(self.processes_)} outputs, got y with {columns.shape[1]}")
         if variances.any() and not self.processes_[0].uncertain:
             raise ValueError("this process was fitted without one alpha per row, so it cannot weigh observations by it")
-        self.processes_ = tuple(
-            process.conditioned(X, column, variances)
-            for process, column in zip(self.processes_, columns.T, strict=True)
-        )
+        pairs = zip(self.processes_, columns.T, strict=True)
+        self._use(process.conditioned(X, column, variances) for process, column in pairs)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -218,7 +217,7 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
         persistence.save(path, Saved(type(self).__name__, settings, found, self.processes_), known=STORED)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls: type[R], path: str | os.PathLike[str]) -> R:
         """Load a regressor that `save` wrote; no code from the file is run."""
         model = load_regressor(path)
         if not isinstance(model, cls):
@@ -235,8 +234,13 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "processes_" in state:
-            processes = [persistence.from_bytes(process, known=STORED) for process in state["processes_"]]
-            self.processes_ = tuple(process.prepare() for process in processes)
+            self._use(persistence.from_bytes(process, known=STORED) for process in state["processes_"])
+
+    def _use(self, processes: Iterable[FittedEnsemble | LocalProcess]) -> None:
+        """Take the processes, and build at once what all their predictions share."""
+        self.processes_ = tuple(processes)
+        for process in self.processes_:
+            process.prepare()
 
     def _checked_inputs(self, X: Table) -> np.ndarray:
         check_is_fitted(self)
@@ -246,7 +250,7 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
         return columns[0] if self.single_output_ else np.stack(columns, axis=-1)
 
 
-class GGPRegressor(_AbstractRegressor):
+class GGPRegressor(AbstractRegressor):
     """The paper's generalized Gaussian process, trained on the data: joint uncertainty and no kernel to choose.
 
     A small ensemble is trained to predict random parts of the data from the rest (eq. 10). Each member holds out another
@@ -343,7 +347,7 @@ class GGPRegressor(_AbstractRegressor):
         self.random_state = random_state
         self.on_progress = on_progress
 
-    def condition(self, X: Table, y: Table, alpha: float | Table = 0.0) -> Self:
+    def condition(self, X: Table, y: Table, alpha: float | Table = 0.0) -> "GGPRegressor":
         """Take `X`, `y` as the observations in place of those before, without training again.
 
         Args:
@@ -377,7 +381,7 @@ class GGPRegressor(_AbstractRegressor):
         return tuple(ensemble for ensemble, _ in fits), max(result.best_step for _, result in fits)
 
 
-class PretrainedGGPRegressor(_AbstractRegressor):
+class PretrainedGGPRegressor(AbstractRegressor):
     """Zero-shot regression with calibrated joint uncertainty: nothing is trained on the data by default.
 
     Each point is predicted from the observations near it by a mixture of local Gaussian processes (kriging experts), and by a
@@ -448,7 +452,7 @@ class PretrainedGGPRegressor(_AbstractRegressor):
         self.random_state = random_state
         self.on_progress = on_progress
 
-    def condition(self, X: Table, y: Table) -> Self:
+    def condition(self, X: Table, y: Table) -> "PretrainedGGPRegressor":
         """Take `X`, `y` as the observations in place of those before: a new fit that keeps fine-tuned weights."""
         return self._condition(X, y, 0.0, least=LEAST_ROWS)
 
@@ -490,7 +494,7 @@ def load_regressor(path: str | os.PathLike[str]) -> GGPRegressor | PretrainedGGP
         model._validate_params()
     except ValueError as error:
         raise PersistenceError(f"{path} cannot be used: {error}") from error
-    model.processes_ = tuple(process.prepare() for process in saved.processes)
+    model._use(saved.processes)
     for name, value in saved.found.items():
         setattr(model, name, np.asarray(value) if isinstance(value, list) else value)
     return model

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Self
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -36,6 +36,7 @@ from bieqno.regression.pretrained.leave_one_out import (
 from bieqno.regression.pretrained.mixture import FLOOR, Context, Moments, Pair, blend, learn_context
 from bieqno.regression.pretrained.neighbours import Centres, Units, gather, group, search_rows, spread_rows
 
+T = TypeVar("T")
 _MOST_NOISE = 1e6
 """In units of the data's spread; its square is still a number."""
 CHUNK = 128
@@ -157,10 +158,9 @@ class LocalProcess(AbstractPredictive):
         vectors = wave_vectors(self.correction.waves, columns, jnp.asarray(columns))
         return np.asarray(vectors, np.float64) / float(self.context.units.spacing)
 
-    def prepare(self) -> Self:
+    def prepare(self) -> None:
         """Build at once what all predictions share."""
         _ = self.tree, self.left_out, self.waves
-        return self
 
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "LocalProcess":
         """Return the same process given other observations, which bring units of their own."""
@@ -205,7 +205,7 @@ class LocalProcess(AbstractPredictive):
         """Return the process with observations left out in turn; of many, some thousands."""
         chosen = choose_rows(len(self.inputs), self.seed)
         if not len(chosen):
-            return self.prepare()
+            return self
         parts = []
         for start in range(0, len(chosen), CHUNK):
             around, centres = self.leave_out(_padded(chosen[start : start + CHUNK]))
@@ -239,7 +239,7 @@ class LocalProcess(AbstractPredictive):
             log_bayes_factor=factors,
             variance_factor=factor,
             held_out=HeldOut(found.error, np.sqrt(factor) * found.std),
-        ).prepare()
+        )
 
 
 def condition(
@@ -334,7 +334,7 @@ def _scaled_noise(noise: float | None, alpha: float, scaling: Scaling) -> Float[
     return _floats(min(max(scaled, MIN_NOISE), _MOST_NOISE))
 
 
-def _on_device(tree: Centres | Pair) -> Centres | Pair:
+def _on_device(tree: T) -> T:
     """Round differences that were taken in double precision to the precision of the networks."""
     return jax.tree.map(jnp.asarray, tree)
 
