@@ -34,17 +34,10 @@ class EquivariantOperator(eqx.Module):
         out_size: length of each result; None leaves the fitting net out (the lean form of the gGP equation),
             so that a result is the concatenation of self-embedding, pooled embedding and context.
         context_size: length of a context vector that all elements share; 0 for none.
-        width: length of the embeddings and hidden layers.
-        depth: number of layers of each network.
-        pool: how the interaction embeddings become one vector; the masked mean by default.
         embed_self: network in place of the default self-embedding.
         embed_interaction: network in place of the default interaction embedding.
         fit: network in place of the default fitting net, applied to the concatenation.
-        fourier_features: number of Fourier features of an element given to the default embedding nets.
-        fourier_scale: their typical frequency.
-        chunk_size: pool at most so many elements at a time, to bound the memory for large sets.
-        key: random key of the initial weights.
-        **network: `activation` and `residual` of the default networks.
+        width, depth, pool, fourier_features, fourier_scale, chunk_size, key, **network: as for `InvariantOperator`.
 
     Example:
         >>> import jax, jax.numpy as jnp

@@ -28,8 +28,6 @@ class PosteriorOperator(eqx.Module):
         in_size: length of an input element.
         observation_size: length of an observation.
         out_size: length of each result.
-        width: length of the embeddings and hidden layers.
-        depth: number of layers of each network.
         lean: the form of the paper's gGP: no fitting nets in the parts, one shared ``phi_fit`` per element.
         pool: how the embeddings of the observations become one vector; the masked mean by default. A pool that asks
             for a query (`CrossAttentionPool`) is queried by the embedding of each input element, ``inputs.out_size``
@@ -37,11 +35,7 @@ class PosteriorOperator(eqx.Module):
         inputs: operator in place of the default F_E on the inputs.
         observations: operator in place of the default F_I on the observations.
         fit: operator in place of the default one on the concatenation.
-        fourier_features: number of Fourier features given to the embedding nets of inputs and observations.
-        fourier_scale: their typical frequency.
-        chunk_size: pool at most so many elements at a time, to bound the memory for large sets.
-        key: random key of the initial weights.
-        **network: `activation` and `residual` of the default networks.
+        width, depth, fourier_features, fourier_scale, chunk_size, key, **network: as for `InvariantOperator`.
 
     Example:
         >>> import jax, jax.numpy as jnp
