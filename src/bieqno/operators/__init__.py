@@ -2,12 +2,11 @@
 
 from bieqno.operators.attention import AttentionPool, CrossAttentionPool
 from bieqno.operators.equivariant import ElementwiseOperator, EquivariantOperator
+from bieqno.operators.fixed import FourierFeatures, Standardiser, frozen
 from bieqno.operators.invariant import InvariantOperator
-from bieqno.operators.networks import MLP, FourierFeatures
+from bieqno.operators.networks import MLP, TrunkAndBranch
 from bieqno.operators.pooling import AbstractPool, CustomPool, MeanPool
 from bieqno.operators.posterior import PosteriorOperator
-from bieqno.operators.scaling import Standardiser
-from bieqno.operators.trunk import TrunkAndBranch
 
 __all__ = [
     "MLP",
@@ -23,4 +22,5 @@ __all__ = [
     "PosteriorOperator",
     "Standardiser",
     "TrunkAndBranch",
+    "frozen",
 ]

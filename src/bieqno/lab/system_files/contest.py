@@ -16,7 +16,7 @@ from bieqno.assimilation.filters import ETKF, LETKF, EnKF, Filter, Inflated, Rot
 from bieqno.assimilation.localization import Neighbours
 from bieqno.assimilation.models.forecast import Model
 from bieqno.assimilation.observation import Observation, Observed
-from bieqno.assimilation.records import keep_moments
+from bieqno.assimilation.twin import keep_moments
 from bieqno.assimilation.trials import Trials, sweep
 from bieqno.assimilation.tuning import tune
 from bieqno.assimilation.twin import Run, cycle
