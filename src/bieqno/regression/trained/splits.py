@@ -5,6 +5,8 @@ data held out: the held-out loss decides when to stop, because the same points c
 and their noise is memorised otherwise.
 """
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -159,7 +161,7 @@ def recalibration(
         terms = scaled / total * (1 - error**2 / total)
         return jnp.sum(jnp.where(mask, terms, 0)) + RIGHT_ERRORS * (1 - jnp.exp(-log_factor))
 
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = (ends[0] + ends[1]) / 2
         low = slope(middle) < 0
         return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
