@@ -77,7 +77,7 @@ def trained_on(folds: Int[Array, "n"]) -> Bool[Array, "members n"]:
         [[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
     """
     member = jnp.arange(FOLDS + 1)[:, None]
-    return (member == FOLDS) | ((folds != member) & (folds < STOPPING_FOLDS))
+    return (member == FOLDS) | ((folds[None] != member) & (folds[None] < STOPPING_FOLDS))
 
 
 def member_loss(members: Correction, batch: LeftOutRows, *, key: PRNGKeyArray) -> Float[Array, ""]:

@@ -45,7 +45,7 @@ class Neighbourhood(eqx.Module):
 
     def recentred(self, point: Float[Array, "d"]) -> "Neighbourhood":
         """Return the same observations round another point, given relative to this one."""
-        offsets = self.offsets - point
+        offsets = self.offsets - point[None]
         square = jnp.where(self.mask, jnp.sum(offsets**2, axis=1), jnp.inf)
         order = jnp.argsort(-square)
         return Neighbourhood(offsets[order], self.values[order], self.mask[order])
@@ -81,7 +81,9 @@ def gather(
     rows = rows[:, ::-1]
     mask = rows >= 0
     origin = inputs[centres][:, None]
-    return Centres((inputs[rows] - origin) * mask[..., None], targets[rows] * mask, mask, points - origin)
+    where = np.where if isinstance(inputs, np.ndarray) else jnp.where
+    offsets, values = where(mask[..., None], inputs[rows] - origin, 0), where(mask, targets[rows], 0)
+    return Centres(offsets, values, mask, points - origin)
 
 
 class Units(eqx.Module):
@@ -111,7 +113,7 @@ class Units(eqx.Module):
         known = there & probes.mask[:, -1 - rank] & (square > 0)
         radius = jnp.sqrt(jnp.nanmedian(jnp.where(known, square, jnp.nan)))
         # A ball of this radius holds `rank` cells of the volume spacing ** dimension.
-        spacing = radius * (ball_volume(dimension) / jnp.maximum(rank, 1)) ** (1 / dimension)
+        spacing = radius * (ball_volume(dimension) / jnp.maximum(rank, 1).astype(radius.dtype)) ** (1 / dimension)
         return cls(
             jnp.where(jnp.isfinite(spacing), spacing, 1),  # without two different inputs there is none
             mean,

@@ -256,7 +256,7 @@ def condition(
         scaling = dataclasses.replace(scaling, input_scale=common)
     varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
     columns = varying if len(varying) else np.arange(1)
-    inputs, targets = scaling.inputs(X)[:, columns], scaling.targets(y)
+    inputs, targets = np.ascontiguousarray(scaling.inputs(X)[:, columns]), scaling.targets(y)
     trend = Trend.of(inputs, targets)
     targets = targets - inputs @ trend.slope
     return LocalProcess(

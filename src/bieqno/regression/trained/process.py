@@ -4,6 +4,8 @@
 covariance ``L L^T + exp(D)`` (eq. 8) at any test points, given the observations: the lean form of the posterior operator.
 """
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -93,7 +95,7 @@ class GeneralizedGaussianProcess(eqx.Module):
     @property
     def log_floor(self) -> Float[Array, ""]:
         """Logarithm of the least variance of a prediction: the noise, known or learned, at least `MIN_NOISE`."""
-        return jnp.logaddexp(2 * self.log_noise, 2 * jnp.log(MIN_NOISE))
+        return jnp.logaddexp(2 * self.log_noise, 2 * math.log(MIN_NOISE))
 
     @property
     def rank(self) -> int:
@@ -109,7 +111,7 @@ def combine(members: LowRankGaussian) -> LowRankGaussian:
     K, n, r = members.factor.shape
     mean = jnp.mean(members.mean, axis=0)
     factors = jnp.moveaxis(members.factor, 0, 1).reshape(n, K * r)
-    spread = (members.mean - mean).T
+    spread = (members.mean - mean[None]).T
     factor = jnp.concatenate([factors, spread], axis=1) / K**0.5
-    log_diag = jax.nn.logsumexp(members.log_diag, axis=0) - jnp.log(K)
+    log_diag = jax.nn.logsumexp(members.log_diag, axis=0) - math.log(K)
     return LowRankGaussian(mean, factor if K > 1 else factor[:, :r], log_diag)
