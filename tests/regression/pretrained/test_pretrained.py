@@ -172,9 +172,9 @@ def test_estimator_keeps_its_contract(tmp_path):
     # The neighbourhoods that stand for all are chosen along the order of the targets, which is the reverse one here.
     assert mean[:, 1] == pytest.approx(-mean[:, 0], abs=0.02)
     model.save(tmp_path / "model.bieqno")
-    assert np.array_equal(GGPRegressor.load(tmp_path / "model.bieqno").predict(points), mean)
+    assert np.array_equal(PretrainedGGPRegressor.load(tmp_path / "model.bieqno").predict(points), mean)
     assert ((model.calibration_ >= 1) & (model.calibration_ < 2)).all()  # it is not far from honest by itself
-    assert GGPRegressor.load(tmp_path / "model.bieqno").summary() == model.summary()
+    assert PretrainedGGPRegressor.load(tmp_path / "model.bieqno").summary() == model.summary()
     with pytest.raises(ValueError, match="one positive number, got -1"):
         dataclasses.replace(model.processes_[0], variance_factor=-1.0)
     with pytest.raises(ValueError, match=r"at most 3.0 either way"):
