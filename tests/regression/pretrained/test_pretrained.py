@@ -187,7 +187,7 @@ def test_estimator_keeps_its_contract(tmp_path):
     assert constant.predict(points) == pytest.approx(7.0)
     for settings, name in (({"correction": "experts"}, "correction"), ({"alpha": np.full(OBSERVATIONS, 0.1)}, "alpha")):
         with pytest.raises(ValueError, match=f"'{name}' parameter of PretrainedGGPRegressor"):
-            PretrainedGGPRegressor(**settings).fit(inputs, targets)
+            PretrainedGGPRegressor().set_params(**settings).fit(inputs, targets)
 
 
 def too_high(correction):
