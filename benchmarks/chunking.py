@@ -15,7 +15,7 @@ def main() -> None:
     points = np.linspace(0, 1, 1000)[:, None]
     rows = []
     for form in (True, False):
-        model = GGPRegressor(prior=None, set_interaction=form, max_steps=500, random_state=0).fit(X, y)
+        model = GGPRegressor(set_interaction=form, max_steps=500, random_state=0).fit(X, y)
         mean, std = model.predict(points, return_std=True)
         for size in (100, 10, 1):
             parts = [model.predict(points[i : i + size]) for i in range(0, 1000, size)]

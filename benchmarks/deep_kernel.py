@@ -15,7 +15,7 @@ import gpytorch
 import numpy as np
 import torch
 
-from bieqno.lab.comparison import Prediction, Problem
+from bieqno.lab.methods.regression import Prediction, Problem
 from bieqno.lab.studies import step_1d, trig_2d, write_result
 
 STEPS, CHECK_EVERY = 600, 50

@@ -79,10 +79,7 @@ STORED = (
 
 
 class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC):
-    """What both regressors share: predictions, scores on rows that were held out, files.
-
-    A subclass fits one process to each column of the targets.
-    """
+    """What both regressors share: predictions, validation scores, files. A subclass fits a process to each output."""
 
     alpha: Any
     random_state: Any
@@ -94,8 +91,8 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
     ) -> tuple[tuple[FittedEnsemble | LocalProcess, ...], int]:
         """Fit a process to each column; return them and the largest number of training steps that were used."""
 
-    def _draw_seed(self, random: np.random.RandomState) -> int:
-        return int(random.randint(2**31 - 1))
+    def _choose_seed(self, random: np.random.RandomState) -> int:
+        return _draw_seed(random)
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(self: R, X: Table, y: Table) -> R:
@@ -107,7 +104,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         try:
             rows, targets, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
             random = check_random_state(self.random_state)
-            self.seed_ = self._draw_seed(random)
+            self.seed_ = self._choose_seed(random)
             columns = targets[:, None] if targets.ndim == 1 else targets
             processes, self.n_iter_ = self._fit_columns(rows, columns, alpha, random)
             self._use(processes)
@@ -161,7 +158,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
     def posterior(self, X: Table) -> LowRankGaussian | tuple[LowRankGaussian, ...]:
         """Return the joint distribution of new noisy values at `X`; one per output if there are several.
 
-        In single precision: where the targets lie far from zero compared with their spread, prefer `predict` and `sample_y`.
+        In single precision: for targets far from zero compared with their spread, prefer `predict` and `sample_y`.
         """
         X = self._checked_inputs(X)
         posteriors = tuple(process.posterior(X) for process in self.processes_)
@@ -279,22 +276,19 @@ class GGPRegressor(AbstractRegressor):
         on_progress: called with a `bieqno.Progress` after every 50 steps.
 
     Attributes:
-        n_features_in_: number of input variables.
         target_names_: names of the targets, where `y` was a named column or columns of a data frame; None otherwise.
         n_iter_: training steps whose weights are used (largest over the outputs).
         validation_scores_: scores of each row predicted by the member that held it out, one value per output: number of
             `rows`, `rmse`, `nlpd`, `coverage_50`, `coverage_90`, `coverage_95`, and `pit`, the frequencies of the
             probability integral transform in ten bins.
         calibration_: factor of each output's predicted variance, found on the held-out rows.
-        seed_: seed of the folds.
 
     Example:
         >>> import numpy as np
         >>> X = np.linspace(0, 1, 40)[:, None]
         >>> model = GGPRegressor(width=16, members=2, max_steps=50, random_state=0).fit(X, np.sin(6 * X[:, 0]))
-        >>> mean, std = model.predict(X[:3], return_std=True)
-        >>> mean.shape, std.shape, model.sample_y(X[:3], 5).shape
-        ((3,), (3,), (3, 5))
+        >>> model.predict(X[:3]).shape
+        (3,)
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -350,16 +344,13 @@ class GGPRegressor(AbstractRegressor):
     def condition(self, X: Table, y: Table, alpha: float | Table = 0.0) -> "GGPRegressor":
         """Take `X`, `y` as the observations in place of those before, without training again.
 
-        Args:
-            X: inputs.
-            y: targets; rows with a NaN are left out with a warning.
-            alpha: variance of their additional noise, for a process that was fitted with one value per row.
+        `alpha` is the variance of their additional noise, for a process that was fitted with one value per row.
         """
         return self._condition(X, y, alpha, least=1)
 
-    def _draw_seed(self, random: np.random.RandomState) -> int:
+    def _choose_seed(self, random: np.random.RandomState) -> int:
         """Keep the folds in a warm start, so that nothing held out has been trained on."""
-        return self.seed_ if self._previous() is not None else super()._draw_seed(random)
+        return self.seed_ if self._previous() is not None else _draw_seed(random)
 
     def _previous(self) -> tuple[FittedEnsemble, ...] | None:
         return getattr(self, "processes_", None) if self.warm_start else None
@@ -373,11 +364,18 @@ class GGPRegressor(AbstractRegressor):
             raise ValueError(f"warm_start cannot continue from {len(previous)} outputs with {columns.shape[1]}")
         fits = [
             fit_ensemble(
-                X, column, alpha, settings, uncertain=np.ndim(self.alpha) > 0, seed=super(GGPRegressor, self)._draw_seed(random),
-                fold_seed=self.seed_, start=None if previous is None else previous[i], on_progress=self.on_progress,
+                X,
+                column,
+                alpha,
+                settings,
+                uncertain=np.ndim(self.alpha) > 0,
+                seed=_draw_seed(random),
+                fold_seed=self.seed_,
+                start=None if previous is None else previous[i],
+                on_progress=self.on_progress,
             )
             for i, column in enumerate(columns.T)
-        ]  # fmt: skip
+        ]
         return tuple(ensemble for ensemble, _ in fits), max(result.best_step for _, result in fits)
 
 
@@ -405,14 +403,10 @@ class PretrainedGGPRegressor(AbstractRegressor):
         on_progress: called with a `bieqno.Progress` after every few steps of the fine-tuning.
 
     Attributes:
-        n_features_in_: number of input variables.
-        target_names_: names of the targets, where `y` was a named column or columns of a data frame; None otherwise.
         n_iter_: steps of the fine-tuning (largest over the outputs); 0 without it or where it did not help.
-        validation_scores_: scores of leave-one-out predictions, one value per output: number of `rows`, `rmse`, `nlpd`,
-            `coverage_50`, `coverage_90`, `coverage_95`, and `pit`, the frequencies of the probability integral
-            transform in ten bins.
+        validation_scores_: scores of leave-one-out predictions, by name as in `GGPRegressor`.
         calibration_: factor of each output's predicted variance, found on the leave-one-out errors.
-        seed_: seed that was drawn from `random_state`.
+        target_names_: as in `GGPRegressor`.
 
     Example:
         >>> import numpy as np
@@ -504,6 +498,10 @@ def _names(y: Table) -> np.ndarray | None:
     """Return the names of a data frame's columns or of a series; None if there are none, or some are not texts."""
     names = list(getattr(y, "columns", [getattr(y, "name", None)]))
     return np.array(names) if all(isinstance(name, str) for name in names) else None
+
+
+def _draw_seed(random: np.random.RandomState) -> int:
+    return int(random.randint(2**31 - 1))
 
 
 def _plain(value: Any) -> Any:

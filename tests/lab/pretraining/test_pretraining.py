@@ -17,6 +17,8 @@ from bieqno.regression.pretrained.features import MAX_DIMENSION
 from bieqno.regression.pretrained.neighbours import search_rows, spread_rows
 from bieqno.regression.pretrained.weights import no_correction
 
+pytestmark = pytest.mark.standard_promotion("random functions mix counts and coordinates")
+
 
 def test_tasks_are_what_they_say():
     tasks = jax.jit(RandomTasks(64, observations=64, candidates=64))(jax.random.key(0))

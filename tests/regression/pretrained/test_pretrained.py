@@ -14,7 +14,6 @@ from scipy.linalg import cho_solve, cholesky
 from scipy.spatial import KDTree
 
 from bieqno import PersistenceError
-from bieqno.lab.studies import step_1d, trig_2d
 from bieqno.regression import PretrainedGGPRegressor, metrics
 from bieqno.regression.pretrained import experts, fine_tuning, leave_one_out, process, weights
 from bieqno.regression.pretrained.correction import Correction
@@ -145,12 +144,25 @@ def test_points_that_share_a_centre_are_predicted_as_each_by_itself(correction):
 
 def test_calm_regions_tell_short_waves_from_noise():
     """At 16 x 16 the finest wave is a chequered pattern; who takes it for noise has an RMSE of at least 1/8."""
-    problem = trig_2d.draw(np.random.default_rng(0), side=16, points=24)
-    mean, std = (
-        PretrainedGGPRegressor(correction=False).fit(problem.x, problem.y).predict(problem.points, return_std=True)
-    )
-    assert np.sqrt(np.mean((mean - problem.truth) ** 2)) < 0.1
-    assert np.mean(np.abs(mean - problem.values) < 2 * std) > 0.9
+
+    def grid(axis):
+        return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)
+
+    def function(x):
+        """The paper's waves (eq. 16): the shorter ones each in a square of its own."""
+        squares = {4: (1 / 4, 3 / 4), 8: (1 / 2, 3 / 4), 16: (1 / 4, 1 / 2)}
+        parts = [
+            np.prod(np.sin(k * np.pi * x), axis=1) * np.all((x >= low) & (x <= high), axis=1)
+            for k, (low, high) in squares.items()
+        ]
+        return np.prod(np.cos(2 * np.pi * x), axis=1) + sum(parts)
+
+    rng = np.random.default_rng(0)
+    x, points = grid((np.arange(16) + 0.5) / 16), grid(np.linspace(0, 1, 24))
+    model = PretrainedGGPRegressor(correction=False).fit(x, function(x) + 0.01 * rng.standard_normal(len(x)))
+    mean, std = model.predict(points, return_std=True)
+    assert np.sqrt(np.mean((mean - function(points)) ** 2)) < 0.1
+    assert np.mean(np.abs(mean - function(points) - 0.01 * rng.standard_normal(len(points))) < 2 * std) > 0.9
 
 
 def test_estimator_keeps_its_contract(tmp_path):
@@ -160,9 +172,9 @@ def test_estimator_keeps_its_contract(tmp_path):
     # The neighbourhoods that stand for all are chosen along the order of the targets, which is the reverse one here.
     assert mean[:, 1] == pytest.approx(-mean[:, 0], abs=0.02)
     model.save(tmp_path / "model.bieqno")
-    assert np.array_equal(GGPRegressor.load(tmp_path / "model.bieqno").predict(points), mean)
+    assert np.array_equal(PretrainedGGPRegressor.load(tmp_path / "model.bieqno").predict(points), mean)
     assert ((model.calibration_ >= 1) & (model.calibration_ < 2)).all()  # it is not far from honest by itself
-    assert GGPRegressor.load(tmp_path / "model.bieqno").summary() == model.summary()
+    assert PretrainedGGPRegressor.load(tmp_path / "model.bieqno").summary() == model.summary()
     with pytest.raises(ValueError, match="one positive number, got -1"):
         dataclasses.replace(model.processes_[0], variance_factor=-1.0)
     with pytest.raises(ValueError, match=r"at most 3.0 either way"):
@@ -175,7 +187,7 @@ def test_estimator_keeps_its_contract(tmp_path):
     assert constant.predict(points) == pytest.approx(7.0)
     for settings, name in (({"correction": "experts"}, "correction"), ({"alpha": np.full(OBSERVATIONS, 0.1)}, "alpha")):
         with pytest.raises(ValueError, match=f"'{name}' parameter of PretrainedGGPRegressor"):
-            PretrainedGGPRegressor(**settings).fit(inputs, targets)
+            PretrainedGGPRegressor().set_params(**settings).fit(inputs, targets)
 
 
 def too_high(correction):
@@ -337,10 +349,12 @@ def test_threads_that_predict_and_fit_end():
 def test_the_shipped_correction_knows_jumps():
     """On the paper's step function with 30 points, where the mixture of experts alone is far too sure of itself."""
     found = {}
-    problem = step_1d.draw(np.random.default_rng(0), layout="random", count=30, points=200)
+    rng = np.random.default_rng(0)
+    x, points = np.sort(rng.uniform(size=30)), np.linspace(0, 1, 200)
+    y, values = (((at >= 0.3) & (at < 0.7)) + 0.01 * rng.standard_normal(len(at)) for at in (x, points))
     for corrected in (False, True):
-        model = PretrainedGGPRegressor(correction=corrected).fit(problem.x, problem.y)
-        found[corrected] = metrics.nlpd(*model.predict(problem.points, return_std=True), problem.values)
+        model = PretrainedGGPRegressor(correction=corrected).fit(x[:, None], y)
+        found[corrected] = metrics.nlpd(*model.predict(points[:, None], return_std=True), values)
     assert found[True] < min(found[False], 0)
 
 

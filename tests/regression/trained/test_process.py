@@ -166,7 +166,7 @@ def test_masked_points_cost_nothing():
         kept, seen = np.asarray(split.points.mask), np.asarray(split.observed.mask)
         given = split.observed.inputs[seen], split.observed.targets[seen]
         gaussian = apply(process, split.points.inputs[kept], *given)
-        expected.append(-gaussian.log_prob(split.points.targets[kept]) / kept.sum())
+        expected.append(-gaussian.log_prob(split.points.targets[kept]) / float(kept.sum()))
     loss = eqx.filter_jit(split_loss)(members, batch, key=KEY)
     np.testing.assert_allclose(loss, np.mean(expected), rtol=1e-4)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import jax
 
 from bieqno import persistence
-from bieqno.cli.progress import training_bar
 from bieqno.lab.pretraining.training import pretrain
 from bieqno.regression.pretrained.correction import Correction
 from bieqno.regression.pretrained.weights import SHIPPED
+from bieqno.training import Progress
 
 
 def _digest() -> str:
@@ -18,6 +18,10 @@ def _digest() -> str:
     folders = (Path(__file__).parent, SHIPPED.parent)
     code = b"".join(path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py")))
     return hashlib.sha256(code).hexdigest()[:12]
+
+
+def _show(progress: Progress) -> None:
+    print(f"step {progress.step}: loss {progress.loss:.4f}", flush=True)
 
 
 def main() -> None:
@@ -30,11 +34,14 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, default=Path("build") / f"prior-{_digest()}")
     parser.add_argument("--out", type=Path, help="where the weights go; into the package by default")
     asked = parser.parse_args()
-    with training_bar("pre-training") as on_progress:
-        result = pretrain(
-            steps=asked.steps, batch_size=asked.batch_size, width=asked.width, key=jax.random.key(asked.seed),
-            checkpoint=asked.checkpoint, on_progress=on_progress,
-        )  # fmt: skip
+    result = pretrain(
+        steps=asked.steps,
+        batch_size=asked.batch_size,
+        width=asked.width,
+        key=jax.random.key(asked.seed),
+        checkpoint=asked.checkpoint,
+        on_progress=_show,
+    )
     persistence.save(asked.out or SHIPPED, result.module, known=[Correction])
 
 

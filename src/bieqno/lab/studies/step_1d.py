@@ -11,6 +11,7 @@ from jaxtyping import Float
 from bieqno.lab.comparison import Method, Prediction, Problem, compare
 from bieqno.lab.methods.regression import METHODS, regression_methods
 from bieqno.lab.study import Description, Experiment, Findings, Run
+from bieqno.regression.metrics import near
 
 DESCRIPTION = Description(
     title="A function with two jumps",
@@ -115,9 +116,3 @@ def study(s: Settings, run: Run, methods: Callable[..., Mapping[str, Method]] = 
 
 EXPERIMENT = Experiment("step-1d", DESCRIPTION, PRESETS, study)
 run = EXPERIMENT.run
-
-
-def near(x: np.ndarray, places: tuple[float, ...], distance: float = 0.05) -> np.ndarray:
-    """Which points of a line lie within `distance` of one of the places."""
-    # A hair more, so that a point at the very distance counts whichever way it is rounded.
-    return np.min(np.abs(x[:, None] - np.asarray(places)[None, :]), axis=1) <= distance * (1 + 1e-9)

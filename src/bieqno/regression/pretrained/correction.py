@@ -74,12 +74,8 @@ class Correction(eqx.Module):
     ) -> LowRankGaussian:
         """Return the joint posterior at the points of all centres, in one row.
 
-        Args:
-            phases: of the waves of `wave_vectors` at each point, in radians.
-            seen: neighbourhood of each point.
-            predictions: of the experts at each centre.
-            context: of the data set.
-            weight: of the correction in the mixture of it and the experts alone, at each centre; None for one.
+        `phases` are those of the `wave_vectors` at each point, in radians; `weight` is that of the correction in the mixture
+        of it and the experts alone, at each centre (None for one).
         """
 
         def at(phase: Array, own: Neighbourhood, mixture: Mixture, weight: Array) -> tuple[Array, Array, Array]:
@@ -120,7 +116,8 @@ def wave_vectors(count: int, columns: int, dimension: Int[Array, ""]) -> Float[A
     """Return fixed wave vectors, of 2 to 60 times the spacing, in directions that fill the space."""
     # Column by column, so that further columns, which are all zero, change nothing.
     keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(jnp.arange(columns))
-    direction = jax.vmap(lambda key: jax.random.normal(key, (count,)))(keys).T * (jnp.arange(columns) < dimension)
+    direction = jax.vmap(lambda key: jax.random.normal(key, (count,)))(keys).T
+    direction = jnp.where((jnp.arange(columns) < dimension)[None], direction, 0)
     direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
     return 2 * math.pi * direction / jnp.geomspace(2.0, 60.0, count)[:, None]
 

@@ -87,8 +87,9 @@ def krige(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> ExpertPr
     own = jnp.eye(k, dtype=offsets.dtype)
     ratios = jnp.asarray(RATIOS, offsets.dtype)
     # Padding becomes independent of everything, with innovations of zero and an expected size of one.
-    K = jnp.where(both, _correlations(length(offsets[:, None] - offsets[None])) + ratios[:, None, None] * own, own)
-    c = jnp.where(mask, _correlations(length(points[:, None] - offsets[None])), 0)
+    correlations = _correlations(length(offsets[:, None] - offsets[None]))
+    K = jnp.where(both[None], correlations + ratios[:, None, None] * own[None], own[None])
+    c = jnp.where(mask[None, None], _correlations(length(points[:, None] - offsets[None])), 0)
     one = jnp.broadcast_to(mask.astype(K.dtype), (len(K), 1, k))
     y = jnp.broadcast_to(jnp.where(mask, neighbourhood.values, 0), (len(K), 1, k))
     # Bordered by what is to be whitened, one decomposition does it all: L^-1 of these rows are its last rows.
@@ -102,8 +103,8 @@ def krige(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> ExpertPr
     lack = 1 - jnp.einsum("ek,eqk->qe", o, c)  # of the weights before the constant mean takes the rest
     squared, log_size = innovations**2, jnp.log(jnp.diagonal(L[:, :k, :k], axis1=1, axis2=2))
     return ExpertPredictions(
-        beta + jnp.einsum("eqk,ek->qe", c, innovations),
-        jnp.maximum(1 + ratios - jnp.sum(c * c, axis=2).T + lack**2 / precision, 1e-6),
+        beta[None] + jnp.einsum("eqk,ek->qe", c, innovations),
+        jnp.maximum(1 + ratios[None] - jnp.sum(c * c, axis=2).T + lack**2 / precision[None], 1e-6),
         jnp.stack([jnp.sum(squared, axis=1), jnp.sum(squared[:, -NEAREST:], axis=1)]),
         jnp.stack([jnp.sum(log_size, axis=1), jnp.sum(log_size[:, -NEAREST:], axis=1)]),
         jnp.stack([jnp.sum(mask), jnp.sum(mask[-NEAREST:])]).astype(K.dtype),
@@ -128,6 +129,6 @@ def _correlations(distance: Float[Array, "*s"]) -> Float[Array, "e *s"]:
     kinds = {kind: [expert.length for expert in EXPERTS if expert.smoothness == kind] for kind in shapes}
     parts = []
     for kind, lengths in kinds.items():
-        scaled = distance / jnp.asarray(lengths, distance.dtype).reshape(-1, *[1] * distance.ndim)
+        scaled = distance[None] / jnp.asarray(lengths, distance.dtype).reshape(-1, *[1] * distance.ndim)
         parts.append(shapes[kind](scaled))
     return jnp.concatenate(parts)

@@ -66,7 +66,7 @@ def neighbour_features(seen: Neighbourhood, base: Float[Array, ""], spread: Floa
     distance = seen.distances
     direction = seen.offsets / jnp.maximum(distance, 1e-6)[:, None]
     value = (seen.values - base) / jnp.sqrt(spread)
-    near = jnp.exp(-((distance / 3) ** 2) / 2) * seen.mask
+    near = jnp.where(seen.mask, jnp.exp(-((distance / 3) ** 2) / 2), 0)
     middle = jnp.sum(near * seen.values) / jnp.maximum(jnp.sum(near), 1e-6)
     ascent = (near * (seen.values - middle)) @ seen.offsets
     length = jnp.linalg.norm(ascent)
@@ -95,6 +95,6 @@ def _damped(likelihood: Float[Array, "e"]) -> Float[Array, "e"]:
 def _log_variation(seen: Neighbourhood, count: int) -> Float[Array, ""]:
     """Return the logarithm of the standard deviation of the nearest values."""
     there, values = seen.mask[-count:], seen.values[-count:]
-    number = jnp.maximum(jnp.sum(there), 1)
+    number = jnp.maximum(jnp.sum(there), 1).astype(values.dtype)
     mean = jnp.sum(jnp.where(there, values, 0)) / number
     return jnp.log(jnp.sum(jnp.where(there, (values - mean) ** 2, 0)) / number + 1e-6) / 2

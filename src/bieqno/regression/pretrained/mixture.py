@@ -78,33 +78,28 @@ def learn_context(
     dimension: Int[Array, ""],
     noise: Float[Array, ""] | None = None,
 ) -> Context:
-    """Find the noise and the prior weights of the experts.
+    """Find the noise and the prior weights of the experts from their predictions at the probes that are `there`.
 
-    Args:
-        probes: predictions of the experts at the probes.
-        there: which probes are not padding.
-        count: number of observations of the whole data set.
-        units: of the data set.
-        dimension: of the space of the inputs.
-        noise: the standard deviation of the noise; None to learn it.
+    `count` is the number of all observations; a `noise` of None is learned.
     """
     sizes = jnp.log(probes.squares[:, 0] / jnp.maximum(probes.number[:, :1], 1) + FLOOR)
     held = there[:, None]
-    scale = jnp.exp(jnp.sum(jnp.where(held, sizes, 0), axis=0) / jnp.maximum(jnp.sum(there), 1))
+    number = jnp.maximum(jnp.sum(there), 1).astype(sizes.dtype)
+    scale = jnp.exp(jnp.sum(jnp.where(held, sizes, 0), axis=0) / number)
     likelihood, variance = jax.vmap(lambda own: log_likelihoods(own, scale))(probes)
     fit = _noise_fit(variance)  # [s, e, levels]
-    number = jnp.maximum(jnp.sum(there), 1)
     # Probes share observations: together they count no more than what there is.
     seen = jnp.sum(jnp.where(there, probes.number[:, 0], 0))
-    overlap = jnp.minimum(1, count / jnp.maximum(seen, 1))
+    overlap = jnp.minimum(1, count.astype(seen.dtype) / jnp.maximum(seen, 1))
     known = None if noise is None else _known_noise(2 * jnp.log(noise / units.scale))
 
     def step(log_prior: Array, _: None) -> tuple[Array, Array]:
-        joint = likelihood[:, 0, :, None] + log_prior[:, None] + fit
+        joint = likelihood[:, 0, :, None] + log_prior[None, :, None] + fit
         each = jax.nn.logsumexp(joint, axis=1)
         learned = overlap * jnp.sum(jnp.where(held, each, 0), axis=0)
         levels = jax.nn.log_softmax(learned) if known is None else known
-        weights = jax.nn.softmax(likelihood[:, 0] + log_prior + jax.nn.logsumexp(fit + levels, axis=2), axis=1)
+        agreement = jax.nn.logsumexp(fit + levels[None, None], axis=2)
+        weights = jax.nn.softmax(likelihood[:, 0] + log_prior[None] + agreement, axis=1)
         counted = jnp.sum(jnp.where(held, weights, 0), axis=0)
         return jnp.log((counted + 1 / len(RATIOS)) / (number + 1)), levels
 
@@ -116,12 +111,12 @@ def learn_context(
 def weigh(predictions: ExpertPredictions, context: Context) -> Mixture:
     """Give the experts of one centre their variances and their mixture weights, one row per point."""
     likelihood, variance = log_likelihoods(predictions, context.scale)
-    fit = jax.nn.logsumexp(_noise_fit(variance) + context.log_noise, axis=1)
+    fit = jax.nn.logsumexp(_noise_fit(variance) + context.log_noise[None], axis=1)
     log_weight = jax.nn.log_softmax(likelihood[0] + context.log_prior + fit)
     number = len(predictions.mean)
     return Mixture(
         predictions.mean,
-        jnp.maximum(predictions.variance * variance, FLOOR),
+        jnp.maximum(predictions.variance * variance[None], FLOOR),
         jnp.broadcast_to(log_weight, (number, *log_weight.shape)),
         jnp.broadcast_to(likelihood, (number, *likelihood.shape)),
     )
@@ -161,8 +156,10 @@ def log_likelihoods(
 
 def _noise_fit(variance: Float[Array, "*s e"]) -> Float[Array, "*s e levels"]:
     """Return how well the noise that an expert finds locally agrees with each level of the whole."""
-    found = jnp.log(jnp.asarray(RATIOS, variance.dtype) * variance)
-    return -0.5 * ((found[..., None] - jnp.asarray(NOISE_LEVELS, variance.dtype)) / _NOISE_WIDTH) ** 2
+    leading = (None,) * (variance.ndim - 1)
+    found = jnp.log(jnp.asarray(RATIOS, variance.dtype)[leading] * variance)
+    levels = jnp.asarray(NOISE_LEVELS, variance.dtype)[(*leading, None)]
+    return -0.5 * ((found[..., None] - levels) / _NOISE_WIDTH) ** 2
 
 
 def _known_noise(log_variance: Float[Array, ""]) -> Float[Array, "levels"]:

@@ -137,7 +137,7 @@ class LocalProcess(AbstractPredictive):
 
     @property
     def scaled_noise(self) -> Float[Array, ""] | None:
-        """The known noise of the observations in scaled units."""
+        """The known noise of the observations in scaled units, as an array."""
         return _scaled_noise(self.noise, self.alpha, self.scaling)
 
     @cached_property
@@ -219,10 +219,7 @@ class LocalProcess(AbstractPredictive):
         The factor of the variance is never below one: a row that is left out leaves a gap that predictions do not have, in
         which to have been too careful says little.
 
-        Args:
-            rows: that were left out.
-            centres: that each was predicted from.
-            pair: how it was predicted, with the correction and without it.
+        Each row was predicted from a centre, with the correction and without it (`pair`).
         """
         values = self.targets[rows]
         # The trend knew the row: without it, the error would have been larger by so much.
@@ -259,7 +256,7 @@ def condition(
         scaling = dataclasses.replace(scaling, input_scale=common)
     varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
     columns = varying if len(varying) else np.arange(1)
-    inputs, targets = scaling.inputs(X)[:, columns], scaling.targets(y)
+    inputs, targets = np.ascontiguousarray(scaling.inputs(X)[:, columns]), scaling.targets(y)
     trend = Trend.of(inputs, targets)
     targets = targets - inputs @ trend.slope
     return LocalProcess(

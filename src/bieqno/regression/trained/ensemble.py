@@ -101,7 +101,7 @@ def _predict(
     gaussians, log_floors = eqx.filter_vmap(of_member)(stack(members))
     joint = combine(gaussians)
     # The recalibration may narrow predictions, but not below the noise.
-    log_diag = jnp.maximum(joint.log_diag + jnp.log(factor), jax.nn.logsumexp(log_floors) - jnp.log(len(members)))
+    log_diag = jnp.maximum(joint.log_diag + jnp.log(factor), jax.nn.logsumexp(log_floors) - math.log(len(members)))
     return LowRankGaussian(joint.mean, jnp.sqrt(factor) * joint.factor, log_diag)
 
 

@@ -4,13 +4,15 @@
 covariance ``L L^T + exp(D)`` (eq. 8) at any test points, given the observations: the lean form of the posterior operator.
 """
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.operators import MLP, ElementwiseOperator, PosteriorOperator
+from bieqno.operators import MLP, ElementwiseOperator, PosteriorOperator, frozen
 from bieqno.regression.data import MIN_NOISE
 
 MAX_LOG_VARIANCE = 40.0
@@ -40,9 +42,9 @@ class GeneralizedGaussianProcess(eqx.Module):
     """
 
     operator: PosteriorOperator
-    log_noise: Float[Array, ""]
     noise_known: bool = eqx.field(static=True)
     uncertain: bool = eqx.field(static=True)
+    log_noise: Float[Array, ""] = frozen(when="noise_known")
 
     def __init__(
         self,
@@ -58,15 +60,9 @@ class GeneralizedGaussianProcess(eqx.Module):
     ) -> None:
         self_key, key = jax.random.split(key)
         alone = ElementwiseOperator(MLP(in_size, width, width=width, depth=depth, key=self_key))
+        inputs = None if set_interaction else alone
         self.operator = PosteriorOperator(
-            in_size,
-            in_size + 1 + uncertain,
-            2 + rank,
-            width=width,
-            depth=depth,
-            lean=True,
-            inputs=None if set_interaction else alone,
-            key=key,
+            in_size, in_size + 1 + uncertain, 2 + rank, width=width, depth=depth, lean=True, inputs=inputs, key=key
         )
         self.log_noise = jnp.log(jnp.asarray(0.1 if noise is None else noise, jnp.zeros(()).dtype))
         self.noise_known = noise is not None
@@ -84,13 +80,8 @@ class GeneralizedGaussianProcess(eqx.Module):
     ) -> LowRankGaussian:
         """Return the posterior at `points`, given observed `targets` at `inputs`.
 
-        Args:
-            points: where to predict.
-            inputs: where was observed.
-            targets: what was observed.
-            noise_variance: additional noise of each observation; read by an `uncertain` process only.
-            point_mask: which points are not padding; None if all are.
-            observation_mask: which observations are not padding; None if all are.
+        `noise_variance`, additional noise of each observation, is read by an `uncertain` process only; masks say what is
+        not padding.
         """
         parts = [inputs, targets[:, None]]
         if self.uncertain:
@@ -104,8 +95,7 @@ class GeneralizedGaussianProcess(eqx.Module):
     @property
     def log_floor(self) -> Float[Array, ""]:
         """Logarithm of the least variance of a prediction: the noise, known or learned, at least `MIN_NOISE`."""
-        log_noise = jax.lax.stop_gradient(self.log_noise) if self.noise_known else self.log_noise
-        return jnp.logaddexp(2 * log_noise, 2 * jnp.log(MIN_NOISE))
+        return jnp.logaddexp(2 * self.log_noise, 2 * math.log(MIN_NOISE))
 
     @property
     def rank(self) -> int:
@@ -121,7 +111,7 @@ def combine(members: LowRankGaussian) -> LowRankGaussian:
     K, n, r = members.factor.shape
     mean = jnp.mean(members.mean, axis=0)
     factors = jnp.moveaxis(members.factor, 0, 1).reshape(n, K * r)
-    spread = (members.mean - mean).T
+    spread = (members.mean - mean[None]).T
     factor = jnp.concatenate([factors, spread], axis=1) / K**0.5
-    log_diag = jax.nn.logsumexp(members.log_diag, axis=0) - jnp.log(K)
+    log_diag = jax.nn.logsumexp(members.log_diag, axis=0) - math.log(K)
     return LowRankGaussian(mean, factor if K > 1 else factor[:, :r], log_diag)

@@ -5,6 +5,9 @@ data held out: the held-out loss decides when to stop, because the same points c
 and their noise is memorised otherwise.
 """
 
+import math
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -40,9 +43,11 @@ class Split(eqx.Module):
             jnp.where(mask, gaussian.mean, 0),
             jnp.where(mask[:, None], gaussian.factor, 0),
             # With this variance a value at its mean has density one, hence log-density zero: padding costs nothing.
-            jnp.where(mask, log_diag, -jnp.log(2 * jnp.pi)),
+            jnp.where(mask, log_diag, -math.log(2 * math.pi)),
         )
-        return -kept.log_prob(jnp.where(mask, self.points.targets, 0)) / jnp.maximum(jnp.sum(mask), 1)
+        return -kept.log_prob(jnp.where(mask, self.points.targets, 0)) / jnp.maximum(jnp.sum(mask), 1).astype(
+            log_diag.dtype
+        )
 
 
 class RandomSplits(eqx.Module):
@@ -115,7 +120,7 @@ class HeldOutLoss(eqx.Module):
         mask, own_noise = self.split.points.mask, self.split.points.noise_variance
         variance = recalibration(error, variance, own_noise, mask) * variance + own_noise
         terms = 0.5 * (jnp.log(2 * jnp.pi * variance) + error**2 / variance)
-        return jnp.sum(jnp.where(mask, terms, 0)) / jnp.sum(mask)
+        return jnp.mean(terms, where=mask)
 
 
 def ensemble_errors(
@@ -159,7 +164,7 @@ def recalibration(
         terms = scaled / total * (1 - error**2 / total)
         return jnp.sum(jnp.where(mask, terms, 0)) + RIGHT_ERRORS * (1 - jnp.exp(-log_factor))
 
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Any, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         middle = (ends[0] + ends[1]) / 2
         low = slope(middle) < 0
         return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
