@@ -87,7 +87,9 @@ def _error_line(axes: Axes, rows: Sequence[Row], height: float) -> None:
     axes.errorbar(x, y, bars, markersize=5, linewidth=1.4, capsize=2, **style.keywords())
     for row in (row for row in rows if row.diverged):
         place, text = (row.ensemble_size or 0, height), f"✕{row.diverged}"
-        axes.annotate(text, place, xycoords=("data", "axes fraction"), color=style.color, fontsize=8, ha="center", va="top")
+        axes.annotate(
+            text, place, xycoords=("data", "axes fraction"), color=style.color, fontsize=8, ha="center", va="top"
+        )
 
 
 def growth(result: Result) -> Figure:
