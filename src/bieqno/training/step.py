@@ -1,4 +1,4 @@
-"""One optimizer step, and many of them as one compiled program."""
+"""Batches, one optimizer step, and many steps as one compiled program."""
 
 import dataclasses
 from collections.abc import Callable
@@ -12,6 +12,33 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from bieqno.operators.fixed import FROZEN
+
+
+class StoredData(eqx.Module):
+    """A batch source over stored arrays: rows drawn at random, the same rows of every array. Any function of a key is one.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> source = StoredData((jnp.zeros((100, 3)), jnp.zeros(100)), batch_size=8)
+        >>> [part.shape for part in source(jax.random.key(0))]
+        [(8, 3), (8,)]
+    """
+
+    arrays: PyTree[Array]
+    batch_size: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        sizes = {x.shape[0] for x in jax.tree.leaves(self.arrays)}
+        if len(sizes) != 1 or 0 in sizes:
+            raise ValueError(f"stored arrays need the same number of rows, at least one; got {sorted(sizes)}")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+
+    def __call__(self, key: PRNGKeyArray) -> PyTree[Array]:
+        """Draw a batch."""
+        size = jax.tree.leaves(self.arrays)[0].shape[0]
+        rows = jax.random.randint(key, (self.batch_size,), 0, size)
+        return jax.tree.map(lambda x: x[rows], self.arrays)
 
 
 class State(NamedTuple):
@@ -45,7 +72,7 @@ class Step(eqx.Module):
         return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spread) if jnp.ndim(x) else x, batch)
 
     def value_and_grad(self, module: Any, batch: PyTree, key: PRNGKeyArray) -> tuple[Any, Any]:
-        """Loss (with the source's new state, for a stateful one) and gradient."""
+        """Return the loss (with the new state of a stateful source) and the gradient."""
         trained, fixed = trainable(module)
 
         def objective(trained: Any, batch: PyTree, key: PRNGKeyArray) -> tuple[Any, Any]:
@@ -68,7 +95,7 @@ class Step(eqx.Module):
         return (value, None), grads
 
     def _cut(self, x: Array) -> Array:
-        """Cut the first axis into microbatches such that each has a share of every device's rows."""
+        """Cut the first axis into microbatches such that each has rows of every device."""
         parts = jnp.swapaxes(x.reshape(-1, self.microbatches, *x.shape[1:]), 0, 1)
         if self.mesh is None:
             return parts
@@ -83,7 +110,8 @@ class Step(eqx.Module):
         trained, fixed = trainable(state.module)
         # Optimizers that look at the loss (a plateau, say) are given it.
         update = optax.with_extra_args_support(self.optimizer).update
-        updates, optimizer_state = update(grads, state.optimizer, trained, value=value)
+        with jax.numpy_dtype_promotion("standard"):  # Optax is not written for strict promotion
+            updates, optimizer_state = update(grads, state.optimizer, trained, value=value)
         module = eqx.combine(eqx.apply_updates(trained, updates), fixed)
         good = jnp.isfinite(value) & _all_finite((grads, updates, eqx.filter(source, eqx.is_inexact_array)))
         module, optimizer_state, source = _choose(
@@ -114,7 +142,7 @@ def _all_finite(tree: Any) -> Bool[Array, ""]:
 
 
 def _choose(good: Bool[Array, ""], new: Any, old: Any) -> Any:
-    """The new state or the old one, in the types of the old: a loop's state keeps its type."""
+    """Return the new state or the old one, in the types of the old: a loop's state keeps its type."""
 
     def pick(a: Any, b: Any) -> Any:
         if not eqx.is_array(b):
@@ -125,7 +153,7 @@ def _choose(good: Bool[Array, ""], new: Any, old: Any) -> Any:
 
 
 def is_key(x: Any) -> bool:
-    """Whether an array holds random keys."""
+    """Return whether an array holds random keys."""
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
@@ -135,7 +163,7 @@ def trainable(module: Any) -> tuple[Any, Any]:
 
 
 def _trained(tree: Any) -> Any:
-    """Which leaves are trained, as a tree of the same structure."""
+    """Return which leaves are trained, as a tree of the same structure."""
     marks = {f.name: f.metadata.get(FROZEN, False) for f in dataclasses.fields(tree)} if _is_module(tree) else {}
 
     def mark(path: tuple[Any, ...], part: Any) -> Any:
