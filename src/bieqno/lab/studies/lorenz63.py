@@ -33,11 +33,11 @@ _QUICK = FilterSettings(
     training={"steps": 8000, "shift": 0.03, "noise": 0.02},
     particles=100_000,
 )
-_TEACHER: dict[str, Any] = {"teacher_runs": 2, "teacher_members": 20, "training_windows": 15, "runs": 2}
+_TEACHER: dict[str, Any] = {"teacher_runs": 2, "teacher_members": 20, "training_windows": 15, "runs": 2, "particles": 200}
 _BRIEF: tuple[Any, ...] = ({"width": 8, "depth": 2}, {"steps": 20, "members": 32}, {}, SMOKE_VALIDATION)
 _LONG: dict[str, Any] = {"steps": 30_000, "shift": 0.03, "noise": 0.02}
 PRESETS = {
-    "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 20, 0, (2, 20), *_BRIEF, **_TEACHER, particles=200),
+    "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 20, 0, (2, 20), *_BRIEF, **_TEACHER),
     "quick": _QUICK,
     "paper": replace(_QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(8, 400), training=_LONG),
 }
