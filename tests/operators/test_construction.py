@@ -151,7 +151,7 @@ def test_inputs_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="takes 3 values, got 1 \\+ 1 = 2"):
         MLP(3, 1, key=KEY)(jnp.ones(1), jnp.ones(1))
     pool = CrossAttentionPool(8, query_size=3, heads=2, key=KEY)
-    with pytest.raises(ValueError, match="on behalf of a query"):
+    with pytest.raises(ValueError, match="needs a query"):
         pool(jnp.ones((2, 8)))
 
 

@@ -1,7 +1,6 @@
-"""Attention pools: a weighted mean whose weights depend on the elements, and on who asks.
+"""Attention pools: a weighted mean whose weights depend on the elements and on a query.
 
-The paper names attention as the way forward from its plain mean. Softmax weights are kept relative to the largest
-logit seen so far, so that summaries of parts of a set can be merged exactly.
+Softmax weights are kept relative to the largest logit so far, so that summaries of parts of a set merge exactly.
 """
 
 from typing import ClassVar, NamedTuple
@@ -24,7 +23,7 @@ class AttentionSummary(NamedTuple):
 
 
 class AbstractAttention(AbstractPool):
-    """What attention pools share: projections to keys and values, merging and normalising."""
+    """Projections to keys and values, merging and normalising, for all attention pools."""
 
     to_key: eqx.AbstractVar[eqx.nn.Linear]
     to_value: eqx.AbstractVar[eqx.nn.Linear]
@@ -104,13 +103,13 @@ class AttentionPool(AbstractAttention):
         return self.attend(self.learned, embeddings, mask)
 
     def out_size(self, width: int) -> int:
-        """Length of the pooled vector."""
+        """Return the length of the pooled vector."""
         _check_width(width, self.to_key)
         return self.learned.shape[0] * width
 
 
 class CrossAttentionPool(AbstractAttention):
-    """Multi-head attention in which whoever asks (an input element) queries the set itself.
+    """Multi-head attention in which an input element is the query.
 
     Args:
         width: length of the embeddings.
@@ -150,19 +149,19 @@ class CrossAttentionPool(AbstractAttention):
     ) -> AttentionSummary:
         """Attend to a part of the set with the given query."""
         if query is None:
-            raise ValueError("cross-attention pools on behalf of a query, and none was given")
+            raise ValueError("cross-attention needs a query, and none was given")
         if query.shape != (self.to_query.in_features,):
             raise ValueError(f"expected a query of {self.to_query.in_features} values, got shape {query.shape}")
         return self.attend(self.to_query(query).reshape(self.heads, -1), embeddings, mask)
 
     def out_size(self, width: int) -> int:
-        """Length of the pooled vector."""
+        """Return the length of the pooled vector."""
         _check_width(width, self.to_key)
         return width
 
 
 def _finite(peak: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """The peak of an empty set is minus infinity; any finite number does as reference there."""
+    """Replace the peak of an empty set, minus infinity, by a finite reference."""
     return jnp.where(jnp.isfinite(peak), peak, 0)
 
 

@@ -1,10 +1,8 @@
 """The equivariant operator on many sets at once, with all work where it costs least.
 
-An embedding ends with a linear layer. It may as well follow the mean over a set, where it is applied once a set instead of
-once an element; and before another linear layer both are one, whose weights are multiplied once for all sets.
-
-Sets are columns: their axis comes last and features first. What is done to one is done to the next in memory, so that
-processors work on several at once, however few features, elements and neighbours there are.
+The last linear layer of an embedding is applied after the mean over a set, once per set instead of once per element; two
+linear layers in a row are multiplied once for all sets. Sets are columns: their axis comes last and features first, so that
+processors work on several sets at once, however few features, elements and neighbours there are.
 """
 
 import equinox as eqx
@@ -13,12 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bieqno.operators.equivariant import EquivariantOperator
-from bieqno.operators.networks import MLP
+from bieqno.operators.networks import MLP, TrunkAndBranch
 from bieqno.operators.pooling import MeanPool
-from bieqno.operators.trunk import TrunkAndBranch
 
-# Columns from which on a loop over neighbours is worth its steps: what it gives is kept, and not computed again wherever it
-# is used, as XLA would have it.
+# From this many columns on a loop over neighbours is faster: XLA would recompute its result wherever it is used.
 MANY = 512
 
 
@@ -42,7 +38,7 @@ def total(terms: Float[Array, "..."], axis: int = 0) -> Float[Array, "..."]:
 
 
 def combined(weights: Float[Array, "k c _"], values: Float[Array, "k n b"]) -> Float[Array, "c n b"]:
-    """``sum_k weights[k, c] values[k, n]``, column by column: combinations of what k neighbours have.
+    """Return ``sum_k weights[k, c] values[k, n]``, column by column: combinations of the values of k neighbours.
 
     Example:
         >>> import jax.numpy as jnp
@@ -58,12 +54,12 @@ def combined(weights: Float[Array, "k c _"], values: Float[Array, "k n b"]) -> F
 def before_last(
     network: MLP, *parts: Float[Array, "..."], begun: Float[Array, "..."] | float = 0.0
 ) -> Float[Array, "..."]:
-    """What the last layer of a network of two or more layers is given, for any number of inputs.
+    """Return the input of the last layer of a network of two or more layers, for any number of inputs.
 
     Args:
         network: applied along the first axis; without Fourier features.
-        *parts: of the input, whose other axes are broadcast: what many inputs share is multiplied once.
-        begun: product of the first layer with what comes before these parts, if that is known.
+        *parts: of the input, whose other axes are broadcast: a part that inputs share is multiplied once.
+        begun: product of the first layer with the parts before these, if that is known.
     """
     first, *others, _ = network.layers
     axes = max(part.ndim for part in parts) - 1
@@ -79,7 +75,7 @@ def before_last(
 
 
 def apply_to_columns(network: MLP, *parts: Float[Array, "..."]) -> Float[Array, "..."]:
-    """A network of two or more layers along the first axis.
+    """Apply a network of two or more layers along the first axis.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -94,12 +90,12 @@ def apply_to_columns(network: MLP, *parts: Float[Array, "..."]) -> Float[Array, 
 def apply_to_sets(
     operator: EquivariantOperator, elements: tuple[Float[Array, "_ n b"], ...], context: Float[Array, "c b"]
 ) -> tuple[Float[Array, "q n b"], Float[Array, "r b"]]:
-    """``operator(elements[..., i].T, context=context[:, i])`` for all i: what the branch and what the trunk gives.
+    """Return ``operator(elements[..., i].T, context=context[:, i])`` for all i: the outputs of branch and trunk.
 
     Args:
         operator: pools by the mean, and fits by a `TrunkAndBranch`; its embeddings are plain `MLP`.
         elements: sets of one size, or parts of them.
-        context: what the elements of each share.
+        context: one per set.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -115,15 +111,15 @@ def apply_to_sets(
         raise ValueError("many sets at once need an operator of MLPs, a plain mean and a TrunkAndBranch")
     count, last = max(elements[0].shape[1], 1), interaction.layers[-1]
     pooled = last.weight @ total(before_last(interaction, *elements), axis=1) / count + bias_of(last, 1)
-    told = apply_to_columns(fit.trunk, pooled, context)
+    given = apply_to_columns(fit.trunk, pooled, context)
     (first, end), own, last = fit.branch.layers, fit.own_size, embed.layers[-1]
-    aside = len(told) - (first.weight.shape[1] - own)
-    shared = first.weight[:, own:] @ told[aside:] + (first.weight[:, :own] @ bias_of(last) + bias_of(first))[:, None]
+    kept = len(given) - (first.weight.shape[1] - own)
+    shared = first.weight[:, own:] @ given[kept:] + (first.weight[:, :own] @ bias_of(last) + bias_of(first))[:, None]
     hidden = jnp.tensordot(first.weight[:, :own] @ last.weight, before_last(embed, *elements), 1) + shared[:, None]
-    return jnp.tensordot(end.weight, fit.branch.activation(hidden), 1) + bias_of(end, 2), told[:aside]
+    return jnp.tensordot(end.weight, fit.branch.activation(hidden), 1) + bias_of(end, 2), given[:kept]
 
 
 def bias_of(layer: eqx.nn.Linear, axes: int = 0) -> Float[Array, "..."]:
-    """The bias of a layer, zeros if it has none, with further axes of length one."""
+    """Return the bias of a layer, zeros if it has none, with further axes of length one."""
     bias = jnp.zeros(layer.weight.shape[0], layer.weight.dtype) if layer.bias is None else layer.bias
     return bias.reshape(-1, *[1] * axes)

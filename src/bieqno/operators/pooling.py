@@ -19,15 +19,11 @@ from bieqno.operators.networks import Network, apply_network
 Mask: TypeAlias = Bool[Array, "m"]
 Summary: TypeAlias = Any
 Elements: TypeAlias = Float[Array, "m p"] | tuple[Float[Array, "m _"], ...]
-"""A set, one row an element; or the parts of its rows, kept apart so that under a `vmap` over one part the work on the
-others is done once (see `MLP`)."""
+"""A set, one row per element; or the parts of its rows: under a `vmap` over one part the work on the others is done once."""
 
 
 class AbstractPool(eqx.Module):
-    """Pools the embeddings of a set into one vector, on behalf of one query.
-
-    Only cross-attention looks at the query; the other pools leave it aside.
-    """
+    """Pool the embeddings of a set into one vector; only cross-attention uses the query."""
 
     uses_query: eqx.AbstractClassVar[bool]
 
@@ -45,7 +41,7 @@ class AbstractPool(eqx.Module):
 
     @abc.abstractmethod
     def out_size(self, width: int) -> int:
-        """Length of the pooled vector for embeddings of length `width`."""
+        """Return the length of the pooled vector for embeddings of length `width`."""
 
     def __call__(
         self, embeddings: Float[Array, "m w"], mask: Mask | None = None, query: Float[Array, "a"] | None = None
@@ -66,8 +62,7 @@ class MeanPool(AbstractPool):
     """The masked mean of the paper.
 
     Args:
-        count: append ``1 / (1 + number of elements)``. A mean forgets how many elements it was taken of,
-            and a posterior depends on that; this bounded number tells, and is 1 for the empty set.
+        count: append ``1 / (1 + number of elements)``, on which a posterior depends and a mean does not.
 
     Example:
         >>> import jax.numpy as jnp
@@ -95,14 +90,12 @@ class MeanPool(AbstractPool):
         return jnp.append(mean, 1 / (1 + summary.size)) if self.count else mean
 
     def out_size(self, width: int) -> int:
-        """Length of the pooled vector."""
+        """Return the length of the pooled vector."""
         return width + self.count
 
 
 class CustomPool(AbstractPool):
-    """A pool made of any function ``(embeddings [m, w], mask [m]) -> [v]``; operators wrap such functions themselves.
-
-    It sees the whole set at once, so it cannot be used in chunks. Whether it is invariant is up to the function.
+    """A pool made of any function ``(embeddings [m, w], mask [m]) -> [v]`` of a whole set; it cannot be used in chunks.
 
     Example:
         >>> import jax.numpy as jnp
@@ -121,7 +114,7 @@ class CustomPool(AbstractPool):
         return self.function(embeddings, mask)
 
     def merge(self, first: Summary, second: Summary) -> Summary:
-        """Refuse: nothing is known about how parts of a set combine."""
+        """Refuse: how parts of a set combine is not known."""
         raise ValueError("a pool made of a plain function cannot be used in chunks; leave chunk_size out")
 
     def finish(self, summary: Float[Array, "v"]) -> Float[Array, "v"]:
@@ -129,7 +122,7 @@ class CustomPool(AbstractPool):
         return summary
 
     def out_size(self, width: int) -> int:
-        """Length of the pooled vector, found without computing it."""
+        """Return the length of the pooled vector, without computing it."""
         shapes = jax.ShapeDtypeStruct((1, width), jnp.zeros(()).dtype), jax.ShapeDtypeStruct((1,), jnp.bool_)
         out = eqx.filter_eval_shape(self.function, *shapes)
         if out.ndim != 1:
@@ -146,16 +139,7 @@ def pool_set(
     query: Float[Array, "a"] | None = None,
     chunk_size: int | None = None,
 ) -> Float[Array, "v"]:
-    """Embed every element and pool the embeddings; in chunks, if asked, with bounded memory.
-
-    Args:
-        embed: network that embeds one element.
-        pool: how the embeddings become one vector.
-        elements: the set, one row an element, or the parts of its rows.
-        mask: which rows are elements; None if all are.
-        query: on whose behalf the set is pooled, for pools that ask.
-        chunk_size: embed and pool that many elements at a time (also backwards), None for all at once.
-    """
+    """Embed every element and pool the embeddings; `chunk_size` elements at a time, also backwards, bound the memory."""
     parts, mask = blank_parts(elements, mask)
 
     def summarize(parts: tuple[Float[Array, "c _"], ...], part_mask: Mask) -> Summary:
@@ -195,7 +179,7 @@ def blank_padding(elements: Float[Array, "m p"], mask: Mask | None) -> tuple[Flo
 
 
 def blank_parts(elements: Elements, mask: Mask | None) -> tuple[tuple[Float[Array, "m _"], ...], Mask]:
-    """The parts of a set's rows, one part if it was given as a whole, with padded rows replaced by zeros."""
+    """Return the parts of a set's rows, one part if it was given as a whole, with padded rows replaced by zeros."""
     parts = elements if isinstance(elements, tuple) else (elements,)
     blanked = [blank_padding(part, mask) for part in parts]
     return tuple(part for part, _ in blanked), blanked[0][1]

@@ -15,7 +15,7 @@ from bieqno.training.step import State, is_key, trainable
 
 M = TypeVar("M")
 
-HISTORY = ("losses", "validations")
+HISTORY = ("losses", "validations")  # what stays on the host
 
 
 class Progress(NamedTuple):
@@ -79,7 +79,7 @@ class Record(NamedTuple):
 
     @property
     def on_devices(self) -> tuple[Any, ...]:
-        """Return everything but the training history, which stays on the host."""
+        """Return everything but the training history."""
         return self[:-2]
 
     @property
