@@ -21,7 +21,7 @@ T = TypeVar("T")
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 SETTING = "setting."
 """Prefix of settings that a method found by tuning, among the arrays that it returns."""
-_SCORE = "score."
+_SCORE, _ORDER = "score.", "order of the scores"
 DIVERGED = "diverged"
 """The score that says in which window a run diverged, -1 if it did not."""
 
@@ -116,7 +116,10 @@ def compare(
             each = f", trial {repetition + 1} of {case.repetitions}" if case.repetitions > 1 else ""
             run.progress(f"{label}, {method.name}{each}", done, total)
             compute = partial(_trial, case, method, repetition, score, keep)
-            kept.append(run.cases.take(f"{label}/{repetition}/{method.name}", compute))
+            found = run.cases.take(f"{label}/{repetition}/{method.name}", compute)
+            # A file sorts its arrays by name; rows come in the order of the scores.
+            names = found.pop(_ORDER).tobytes().decode().split(",")
+            kept.append({**{name: found.pop(name) for name in names}, **found})
             done += 1
         outcomes.append(Outcome(case, method.name, kept))
     return outcomes
@@ -135,4 +138,5 @@ def _trial(
     found = dict(method.run(trial))
     found.setdefault("seconds", np.array(time.perf_counter() - begun))
     scores = {_SCORE + name: np.asarray(value) for name, value in score(trial, found).items()}
-    return scores | {name: found[name] for name in found if name in keep or name.startswith(SETTING)}
+    order = {_ORDER: np.frombuffer(",".join(scores).encode(), np.uint8)}
+    return scores | order | {name: found[name] for name in found if name in keep or name.startswith(SETTING)}

@@ -33,7 +33,13 @@ _QUICK = FilterSettings(
     training={"steps": 8000, "shift": 0.03, "noise": 0.02},
     particles=100_000,
 )
-_TEACHER: dict[str, Any] = {"teacher_runs": 2, "teacher_members": 20, "training_windows": 15, "runs": 2, "particles": 200}
+_TEACHER: dict[str, Any] = {
+    "teacher_runs": 2,
+    "teacher_members": 20,
+    "training_windows": 15,
+    "runs": 2,
+    "particles": 200,
+}
 _BRIEF: tuple[Any, ...] = ({"width": 8, "depth": 2}, {"steps": 20, "members": 32}, {}, SMOKE_VALIDATION)
 _LONG: dict[str, Any] = {"steps": 30_000, "shift": 0.03, "noise": 0.02}
 PRESETS = {
