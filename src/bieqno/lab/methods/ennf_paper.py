@@ -134,7 +134,8 @@ def paper_cases(
         return make_trials(system, windows, truths=truths, members=size, key=tune_key), windows // 10
 
     def test(protocol: str, size: int) -> TwinTest:
-        chosen, record = trials(protocol, size), KeepPath(system.model if size <= DRAWN else None)
+        model: Any = system.model if size <= DRAWN else None
+        chosen, record = trials(protocol, size), KeepPath(model)
         return TwinTest(system, chosen, partial(practice, size), key, record=record, label=f"N={size}")
 
     @cache  # methods of one size share their trials
