@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bieqno.assimilation.imitation import LessonSource
 
 from bieqno.assimilation import EnNF, LearnedGain, Lessons, Observation, imitate
-from bieqno.assimilation.imitation import LessonSource
 
 KEY = jax.random.key(0)
 RUNS, WINDOWS, MEMBERS = 2, 3, 5

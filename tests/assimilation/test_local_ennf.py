@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bieqno.assimilation.filters.rotation import mirrored
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,7 +21,6 @@ from bieqno.assimilation import (
 )
 from bieqno.assimilation.filters.learned import local_update
 from bieqno.assimilation.filters.learned.tapered_gain import weights
-from bieqno.assimilation.filters.rotation import mirrored
 from bieqno.assimilation.geometry import Links, spacing
 from bieqno.operators import Standardiser
 

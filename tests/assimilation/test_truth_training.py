@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bieqno.assimilation.climate import Climate
 
 from bieqno.assimilation import Lorenz63, Observation, Places, cycle, make_trials, train_filter
-from bieqno.assimilation.climate import Climate
 from bieqno.assimilation.geometry import find_surroundings
 from bieqno.scores import relative_rmse
 
