@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bieqno.assimilation.imitation import LessonSource
 
-from bieqno.assimilation import EnNF, LearnedGain, Lessons, Observation
+from bieqno.assimilation import EnNF, Imitation, LearnedGain, Lessons, LocalEnNF, Observation, System, train_filter
+from bieqno.assimilation.objectives.imitation import LessonSource
 
 KEY = jax.random.key(0)
 RUNS, WINDOWS, MEMBERS = 2, 3, 5
@@ -95,7 +95,7 @@ def test_what_cannot_be_taught_is_refused():
 
 def test_a_filter_that_moves_members_at_random_cannot_imitate_them():
     student = LocalEnNF.untrained(SYSTEM, width=8, small=4, channels=2, key=KEY)
-    with pytest.raises(ValueError, match="LocalEnNF moves members at random.*train it by AgainstTruth"):
+    with pytest.raises(ValueError, match=r"LocalEnNF moves members at random.*train it by AgainstTruth"):
         train_filter(student, SYSTEM, Imitation(lessons(), sizes=(2,)), steps=1, key=KEY)
 
 
