@@ -19,7 +19,7 @@ from rich.table import Table
 
 from bieqno import fit
 from bieqno.assimilation import EnNF
-from bieqno.assimilation.imitation import Example, ImitationLoss
+from bieqno.assimilation.objectives.imitation import Example, ImitationLoss
 from bieqno.lab.papers import paper_lorenz96
 from operators import alternate, best_time, matmul_rate
 
@@ -60,7 +60,7 @@ def step_operations() -> tuple[float, float]:
 def our_step(microbatches: int) -> Callable[[], float]:
     """Seconds per training step, by `fit` itself."""
     filter = EnNF(OBSERVED, width=WIDTH, depth=LAYERS, key=jax.random.key(0))
-    loss, batch, chunk = ImitationLoss(paper_lorenz96().observation, jnp.array(1.0)), a_batch(), 10
+    loss, batch, chunk = ImitationLoss(paper_lorenz96().system.observation, jnp.array(1.0)), a_batch(), 10
 
     def source(key):
         return batch
@@ -111,7 +111,7 @@ def analysis_time(stacked: bool) -> Callable[[], float]:
     """Seconds of one compiled analysis."""
     filter = EnNF(OBSERVED, width=WIDTH, depth=LAYERS, key=jax.random.key(0))
     filter = filter.stacked(VARIABLES) if stacked else filter
-    observed = paper_lorenz96().observation.window(jnp.zeros(OBSERVED))
+    observed = paper_lorenz96().system.observation.window(jnp.zeros(OBSERVED))
     prior = jax.random.normal(jax.random.key(1), (MEMBERS, VARIABLES))
     analyse = eqx.filter_jit(lambda filter, prior, key: filter(prior, observed, key=key))
     arguments = (filter, prior, jax.random.key(2))

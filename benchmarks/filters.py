@@ -19,19 +19,20 @@ from bieqno.assimilation import (
     EnKF,
     Inflated,
     Lorenz96,
-    Neighbours,
     Observation,
+    Places,
+    System,
     Trials,
     cycle,
     keep_mean,
     simulate,
     sweep,
 )
-from bieqno.lab.literature import LORENZ96, LORENZ96_OBSERVATION
+from bieqno.lab.papers import sakov_lorenz96
 
 CYCLES, MEMBERS, RADIUS = 1000, 40, 14.56  # DAPPER's localization radius of 4 has this support
-NEAR = Neighbours.within(RADIUS, LORENZ96.positions, LORENZ96.positions, period=40.0)
-OURS = {"EnKF": Inflated(EnKF(), 1.06), "LETKF": Inflated(LETKF(NEAR, RADIUS), 1.02)}
+LORENZ96 = sakov_lorenz96()
+OURS = {"EnKF": Inflated(EnKF(), 1.06), "LETKF": Inflated(LETKF(LORENZ96.neighbours(RADIUS), RADIUS), 1.02)}
 
 
 def best_of(action, repeats=5):
@@ -60,12 +61,12 @@ def alternate(actions, repeats=7):
 def problem(key, cycles=CYCLES):
     state_key, twin_key, start_key = jax.random.split(key, 3)
     state = 8 + jax.random.normal(state_key, (40,))
-    twin = simulate(LORENZ96, LORENZ96_OBSERVATION, cycles, state=state, key=twin_key)
+    twin = simulate(LORENZ96, cycles, state=state, key=twin_key)
     return twin, state + jax.random.normal(start_key, (MEMBERS, 40))
 
 
 def run_one(filter, twin, ensemble, key):
-    return cycle(filter, LORENZ96, LORENZ96_OBSERVATION, ensemble, twin.observations, record=keep_mean, key=key)
+    return cycle(filter, LORENZ96, ensemble, twin.observations, record=keep_mean, key=key)
 
 
 def ours(name):
@@ -76,7 +77,7 @@ def ours(name):
 
 
 def many_truths(name, truths=64):
-    """Sixty-four truths one after another, dealt out to the cores, and as one mapped program; in turns."""
+    """Sixty-four truths one after another, shared out among the cores, and as one mapped program; in turns."""
     keys = jax.random.split(jax.random.key(0), truths)
     twins, ensembles = jax.vmap(problem)(keys)
     trials = Trials(twins, ensembles, jnp.arange(truths))
@@ -126,7 +127,7 @@ def cuthbert():
     for subspace in (False, True):
         peer = build_filter(
             init_sample=lambda key: ensemble[0] + jax.random.normal(key, (40,)),
-            get_dynamics=lambda inputs: lambda state, key: LORENZ96(state),
+            get_dynamics=lambda inputs: lambda state, key: LORENZ96.model(state),
             get_observations=lambda inputs, s=subspace: (
                 lambda state: state,
                 jnp.ones(40) if s else jnp.eye(40),
@@ -175,15 +176,14 @@ def scaling(sizes=(40, 400, 4000, 40000), cycles=20):
     rows = []
     for size in sizes:
         model = Lorenz96(size, window=0.05, step=0.05)
-        observation = Observation(range(size), 1.0)
-        near = Neighbours.within(RADIUS, model.positions, model.positions, period=float(size))
-        filter = Inflated(LETKF(near, RADIUS), 1.02)
         state = 8 + jax.random.normal(jax.random.key(0), (size,))
-        twin = simulate(model, observation, cycles, state=state, key=jax.random.key(1))
+        system = System(model, Observation(range(size), 1.0), state, Places.grid(size, period=float(size)))
+        filter = Inflated(LETKF(system.neighbours(RADIUS), RADIUS), 1.02)
+        twin = simulate(system, cycles, key=jax.random.key(1))
         ensemble = twin.truth[0] + jax.random.normal(jax.random.key(2), (MEMBERS, size))
         run = jax.jit(
-            lambda e, t, m=model, o=observation, f=filter: (
-                cycle(f, m, o, e, t.observations, record=keep_mean, key=jax.random.key(3)).kept
+            lambda e, t, s=system, f=filter: (
+                cycle(f, s, e, t.observations, record=keep_mean, key=jax.random.key(3)).kept
             )
         )
         seconds, _ = best_of(lambda r=run, e=ensemble, t=twin: r(e, t).block_until_ready(), repeats=2)

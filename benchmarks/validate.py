@@ -12,12 +12,11 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bieqno.lab.literature import cases, paper_score
-from bieqno.lab.papers import paper_lorenz63, paper_lorenz96
+from bieqno.lab.papers import paper_lorenz63, paper_lorenz96, paper_score, published_scores
 
 
 def literature(quick: bool):
-    for number, case in enumerate(cases()):
+    for number, case in enumerate(published_scores()):
         particles = case.members > 1000
         windows = 500 if quick else (1100 if particles else 1600)
         errors, best = case.run(
@@ -30,7 +29,7 @@ def literature(quick: bool):
             tuning_truths=2 if quick or particles else 32,
             key=jax.random.fold_in(jax.random.key(2024), number),
         )
-        yield row(case.name, f"{case.method} {best}", case.expected, errors, case.tolerance)
+        yield row(case.source, f"{case.method} {best}", case.expected, errors, case.tolerance)
 
 
 def paper(quick: bool):

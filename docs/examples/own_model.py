@@ -10,6 +10,7 @@ from bieqno.assimilation import (
     Flow,
     Inflated,
     Observation,
+    System,
     append_parameters,
     cycle,
     keep_ensembles,
@@ -28,16 +29,17 @@ def community(growth):
 
 # The truth, and what is counted of it: hares only, with an error of 20 per cent.
 counted = Observation([0], 0.2)
-twin = simulate(community(1.1), counted, 100, state=jnp.array([0.5, -0.5]), key=jax.random.key(0))
+system = System(community(1.1), counted, jnp.array([0.5, -0.5]))
+twin = simulate(system, 100, key=jax.random.key(0))
 
 # What we believe: a rough state, and a growth rate between 0.7 and 1.9, appended to the state by one call.
 state_key, rate_key, run_key = jax.random.split(jax.random.key(1), 3)
 states = 0.5 * jax.random.normal(state_key, (40, 2))
 rates = jax.random.uniform(rate_key, (40, 1), minval=0.7, maxval=1.9)
-model, observation, ensemble = append_parameters(lambda p: community(p[0]), counted, states, rates)
+unknown, ensemble = append_parameters(lambda p: community(p[0]), system, states, rates)
 
 filter = Inflated(ETKF(), 1.01)
-run = cycle(filter, model, observation, ensemble, twin.observations, record=keep_ensembles, key=run_key)
+run = cycle(filter, unknown, ensemble, twin.observations, record=keep_ensembles, key=run_key)
 
 mean = run.kept["posterior"].mean(axis=1)
 error = rmse(twin.truth, mean[:, :2])

@@ -35,7 +35,7 @@ def compare(
     from bieqno.assimilation import Filter, save_dataset, save_filter
     from bieqno.cli.filters import fitting_filter, trained
     from bieqno.lab.jsontext import json_text
-    from bieqno.lab.report.own_setup import comparison_rows, own_setup_page, verdict
+    from bieqno.lab.report.comparison_page import comparison_page, comparison_rows, verdict
     from bieqno.lab.system_files import contest, contest_dataset, read_setup
     from bieqno.persistence.tensorfile import replace_file
 
@@ -57,7 +57,7 @@ def compare(
     command = (
         f"bieqno compare {shlex.quote(str(setup))} --filter {shlex.quote(str(used))} --out {shlex.quote(str(out))}"
     )
-    page = own_setup_page(
+    page = comparison_page(
         entries, arrays, burn_in=own.tables.compare.burn_in, command=command,
         setup_text=setup.read_text(encoding="utf-8"),
     )  # fmt: skip

@@ -38,7 +38,7 @@ def evaluate_table(
     from bieqno.cli.tables import as_asked, read_table, training_columns
     from bieqno.lab.evaluation import LEVELS, evaluate, split_rows
     from bieqno.lab.jsontext import json_text
-    from bieqno.lab.report.own_data import own_data_page, score_rows, verdict
+    from bieqno.lab.report.evaluation_page import evaluation_page, score_rows, verdict
     from bieqno.persistence.tensorfile import replace_file
 
     numbers_file = out.with_suffix(".json")
@@ -60,7 +60,7 @@ def evaluate_table(
         + "".join(f"--{name} {value} " for name, value in (("steps", steps), ("members", members)) if value is not None)
         + f"--seed {seed} --out {shlex.quote(str(out))}"
     )
-    page = own_data_page(found, source=table.name, target=str(y.columns[0]), inputs=list(X), command=command)
+    page = evaluation_page(found, source=table.name, target=str(y.columns[0]), inputs=list(X), command=command)
     content = {
         "table": str(table), "target": str(y.columns[0]), "inputs": list(X), "command": command,
         "rows_learned_from": found.trained, "rows_held_out": len(found.observed),

@@ -13,8 +13,9 @@ import typer
 from bieqno.cli.folders import prepare
 from bieqno.cli.telling import Teller, duration, teller
 from bieqno.lab.nearest import unknown
+from bieqno.lab.report.figures import study_figures
 from bieqno.lab.report.page import write_page
-from bieqno.lab.report.studies import study_figures, study_tables
+from bieqno.lab.report.tables import study_tables
 from bieqno.lab.studies import EXPERIMENTS, Cases, Experiment, provenance, read_result, run_key, write_result
 from bieqno.persistence.tensorfile import PersistenceError
 
