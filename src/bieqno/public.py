@@ -14,9 +14,8 @@ from bieqno.operators import (
     MeanPool,
     PosteriorOperator,
 )
-from bieqno.persistence import load, save
-from bieqno.persistence.tensorfile import PersistenceError
-from bieqno.regression import GGPRegressor
+from bieqno.persistence import PersistenceError, load, save
+from bieqno.regression import GGPRegressor, PretrainedGGPRegressor
 from bieqno.training import FitResult, Progress, StoredData, TrainingError, fit
 
 __all__ = [
@@ -35,6 +34,7 @@ __all__ = [
     "MeanPool",
     "PersistenceError",
     "PosteriorOperator",
+    "PretrainedGGPRegressor",
     "Progress",
     "StoredData",
     "TrainingError",

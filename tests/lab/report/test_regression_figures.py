@@ -5,8 +5,7 @@ import pytest
 import synthetic
 from matplotlib.colors import to_rgb
 
-from bieqno.lab.comparison import Prediction
-from bieqno.lab.methods.regression import METHODS
+from bieqno.lab.methods.regression import METHODS, Prediction
 from bieqno.lab.report.figures import study_figures
 from bieqno.lab.report.regression_figures import regression_figures
 from bieqno.lab.report.style import style_of
