@@ -379,7 +379,7 @@ def test_a_fit_that_fails_leaves_no_trace(kind):
     X, y = wave()
     model = kind()
     for wrong in (np.full(40, np.nan), np.where(np.arange(40) == 3, np.inf, y)):
-        with pytest.raises(ValueError, match="NaN|infinity"):
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
             model.fit(X, wrong)
         assert vars(model) == vars(kind())
         with pytest.raises(NotFittedError):

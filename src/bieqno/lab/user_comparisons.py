@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 import jax
@@ -21,6 +21,7 @@ from bieqno.lab.methods.filters import (
     RADII,
     TwinTest,
     classical_filters,
+    constant,
     fixed,
     no_assimilation,
     score_filter,
@@ -120,9 +121,9 @@ def compare_filters_on(
         key: for truths, observations, ensembles and analyses.
     """
     test_key, tuning_key, run_key = jax.random.split(key, 3)
-    make = trials if trials is not None else lambda windows, **more: make_trials(system, windows, **more)
+    make: TrialMaker = partial(make_trials, system) if trials is None else trials
 
-    def draw(size: int) -> TwinTest:
+    def draw(size: int, repetition: int) -> TwinTest:
         def practice() -> tuple[Trials, int]:
             chosen = make(tuning[1], truths=tuning[0], members=size, key=tuning_key)
             return chosen, min(burn_in, tuning[1] // 2)
@@ -131,11 +132,14 @@ def compare_filters_on(
         return TwinTest(system, test, practice, run_key, burn_in, label=f"N={size}")
 
     run = _silent(on_progress)
-    ready = {"baseline": no_assimilation, **filters}
+    ready: dict[str, Filter] = {"baseline": no_assimilation, **filters}
     opponents = classical_filters(system, inflation=inflation, radius=radius).values()
-    methods = [*(fixed(name, lambda f=f: f) for name, f in ready.items()), *(tuned(one, run) for one in opponents)]
+    methods = [
+        *(fixed(name, partial(constant, f)) for name, f in ready.items()),
+        *(tuned(one, run) for one in opponents),
+    ]
     drawn = cache(draw)
-    cases = [Case(f"N={size}", lambda _, size=size: drawn(size), about={"ensemble_size": size}) for size in sizes]
+    cases = [Case(f"N={size}", partial(drawn, size), about={"ensemble_size": size}) for size in sizes]
     plan = [(case, method) for case in cases for method in methods]
     entries = []
     for outcome in compare(run, plan, score_filter, keep=("mean",)):
@@ -143,7 +147,7 @@ def compare_filters_on(
         errors, spreads = (np.where(lost, np.nan, scores[name]) for name in ("rmse", "spread"))
         size, mean = outcome.case.about["ensemble_size"], outcome.kept[0]["mean"]
         entries.append(Entry(outcome.method, size, outcome.settings, errors, spreads, scores[DIVERGED], mean))
-    return entries, np.asarray(drawn(sizes[0]).trials.twins.truth)
+    return entries, np.asarray(drawn(sizes[0], 0).trials.twins.truth)
 
 
 def entries_dataset(entries: Sequence[Entry], truth: Float[np.ndarray, "r T n"], *, window: float = 1.0) -> xr.Dataset:

@@ -101,8 +101,8 @@ def test_splits_keep_targets_observations_folds_and_padding_apart():
     for member in range(3):
         for i in range(40):
             split = jax.tree.map(lambda x, at=(member, i): np.asarray(x[at]), splits)
-            targets = set(split.values[split.point_mask])
-            observed = set(split.targets[split.observation_mask])
+            targets = set(split.points.targets[split.points.mask])
+            observed = set(split.observed.targets[split.observed.mask])
             assert targets
             assert observed
             assert not targets & observed
@@ -110,7 +110,7 @@ def test_splits_keep_targets_observations_folds_and_padding_apart():
             sizes.add(len(targets))
     assert len(sizes) > 3
     fixed = eqx.filter_jit(RandomSplits(data, folds, 3, 5, None, 4))(KEY)
-    assert (fixed.point_mask.sum(-1) == 5).all()
+    assert (fixed.points.mask.sum(-1) == 5).all()
 
 
 def test_held_out_loss_is_the_best_scaled_likelihood():
@@ -145,9 +145,9 @@ def test_held_out_loss_is_the_best_scaled_likelihood():
         both += list(combine(jax.tree.map(lambda *x: jnp.stack(x), *each)).variance)
     factor = (np.sum(square / np.array(both)) + 5) / (11 + 5)
     error, variance = eqx.filter_jit(ensemble_errors)(members, split)
-    np.testing.assert_allclose(error[split.point_mask], errors, atol=1e-5)
+    np.testing.assert_allclose(error[split.points.mask], errors, atol=1e-5)
     np.testing.assert_allclose(
-        recalibration(error, variance, jnp.zeros_like(error), split.point_mask), factor, rtol=1e-4
+        recalibration(error, variance, jnp.zeros_like(error), split.points.mask), factor, rtol=1e-4
     )
 
 
@@ -163,9 +163,10 @@ def test_masked_points_cost_nothing():
     expected = []
     for i in range(3):
         split = jax.tree.map(lambda x, i=i: x[0, i], batch)
-        kept, seen = np.asarray(split.point_mask), np.asarray(split.observation_mask)
-        gaussian = apply(process, split.points[kept], split.inputs[seen], split.targets[seen])
-        expected.append(-gaussian.log_prob(split.values[kept]) / kept.sum())
+        kept, seen = np.asarray(split.points.mask), np.asarray(split.observed.mask)
+        given = split.observed.inputs[seen], split.observed.targets[seen]
+        gaussian = apply(process, split.points.inputs[kept], *given)
+        expected.append(-gaussian.log_prob(split.points.targets[kept]) / kept.sum())
     loss = eqx.filter_jit(split_loss)(members, batch, key=KEY)
     np.testing.assert_allclose(loss, np.mean(expected), rtol=1e-4)
 

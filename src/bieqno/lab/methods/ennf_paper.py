@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -58,7 +59,7 @@ def imitate(s: FilterSettings, system: System, lessons: Lessons, *, key: PRNGKey
     for name, chosen, own in parts if s.fine_tuning else parts[:1]:
         objective = Imitation(lessons, **{key: value for key, value in chosen.items() if key != "steps"})
         student = filter.stacked(system.size) if name == "fine-tuning" else filter
-        settings = {"steps": chosen["steps"], "validate": Validation(**s.validation)}
+        settings: dict[str, Any] = {"steps": chosen["steps"], "validate": Validation(**s.validation)}
         filter = train_filter(student, system, objective, **settings, on_progress=told.training(name), key=own).module
     return filter
 
@@ -193,7 +194,8 @@ def _series(outcomes: Sequence[Outcome[TwinTest]]) -> xr.Dataset:
     An entry is a method with an ensemble size, for not every method is run with every size.
     """
     test = outcomes[0].case.draw(0)
-    model, truth = test.system.model, np.asarray(test.trials.twins.truth)
+    model: Any = test.system.model  # one of the paper's
+    truth = np.asarray(test.trials.twins.truth)
     # The first truth between its windows; where it began is not kept, so the first window has none.
     inside = np.asarray(jax.vmap(partial(path_of, model))(test.trials.twins.truth[0, :-1, None]))
     true_path = np.concatenate([np.full_like(inside[:1], np.nan), inside]).reshape(-1, truth.shape[-1])

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from bieqno.assimilation import AgainstTruth, LocalEnNF, System, Trials, Validation, make_trials, train_filter
+from bieqno.assimilation import AgainstTruth, Filter, LocalEnNF, System, Trials, Validation, make_trials, train_filter
 from bieqno.lab.compare import Arrays, Case, compare
 from bieqno.lab.methods.filters import (
     LEARNED,
@@ -57,12 +57,12 @@ def truth_study(
     train_key, truth_key, tune_key, run_key, mask_key = jax.random.split(jax.random.key(run.seed), 5)
 
     @cache
-    def lesson(size: int | None = None) -> Arrays:
+    def lesson(size: int | None) -> Arrays:
         """Train for all sizes, or from there on for one."""
         if size is None:
             return train_against_truth(s, run.between(0.0, 0.5), system, key=train_key)
         own = {**s.fine_tuning, "sizes": {size: max(4, 320 // size)}}
-        begin, key = as_filter(lesson()["filter"]), jax.random.fold_in(train_key, size)
+        begin, key = as_filter(lesson(None)["filter"]), jax.random.fold_in(train_key, size)
         return train_against_truth(
             s, run.between(0.5, 0.5), system, name=f"fine-tuning, N={size}", begin=begin, training=own, key=key
         )
@@ -82,15 +82,19 @@ def truth_study(
     def case(network: str, size: int) -> Case[TwinTest]:
         return twin_case(network, size, partial(test, network, size))
 
-    ennf, classical = fixed(LEARNED, lambda: as_filter(lesson()["filter"])), [tuned(one, run) for one in opponents]
-    own = {size: fixed(FINE_TUNED, lambda size=size: as_filter(lesson(size)["filter"])) for size in s.sizes}
+    def learned(size: int | None) -> Filter:
+        filter: Filter = as_filter(lesson(size)["filter"])
+        return filter
+
+    ennf, classical = fixed(LEARNED, partial(learned, None)), [tuned(one, run) for one in opponents]
+    own = {size: fixed(FINE_TUNED, partial(learned, size)) for size in s.sizes}
     plan = []
     for network in networks:
         plan += [(case(network, size), ennf) for size in s.sizes]
         plan += [(case(network, size), own[size]) for size in s.sizes if s.fine_tuning]
         plan += [(case(network, size), method) for method in classical for size in s.tuned_sizes]
     if run.wants(LEARNED) or (s.fine_tuning and run.wants(FINE_TUNED)):
-        lesson()
+        lesson(None)
     outcomes = compare(run.between(0.5, 1.0), plan, score_filter)
     rows = filter_rows(outcomes)
     for label, trained in ((LEARNED, (None,)), (FINE_TUNED, s.sizes if s.fine_tuning else ())):
@@ -124,7 +128,11 @@ def train_against_truth(
         steps = chosen.pop("steps")
         student = begin if begin is not None else LocalEnNF.untrained(system, **s.student, key=student_key)
         begun = time.perf_counter()
-        about = {"checkpoint": run.cases.checkpoint(name), "on_progress": run.training(name), "key": fit_key}
+        about: dict[str, Any] = {
+            "checkpoint": run.cases.checkpoint(name),
+            "on_progress": run.training(name),
+            "key": fit_key,
+        }
         validate = Validation(**s.validation)
         result = train_filter(student, system, AgainstTruth(**chosen), steps=steps, validate=validate, **about)
         blown_up = sum(int(group.blown_up) for group in result.source_state)

@@ -192,6 +192,11 @@ def classical_filters(
     return {one.name: one for one in found}
 
 
+def constant(filter: Filter) -> Filter:
+    """Return a filter that is ready."""
+    return filter
+
+
 def fixed(name: str, build: Callable[[], Filter]) -> Method[TwinTest]:
     """Return the method of a filter that needs no tuning; it is built when it is first run."""
     built = cache(build)

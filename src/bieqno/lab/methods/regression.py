@@ -110,7 +110,12 @@ def as_method(name: str, fit: Fit) -> Method[Trial]:
 def score_prediction(trial: Trial, found: Arrays) -> dict[str, float]:
     """Score the predicted values of a problem."""
     problem = trial[0]
-    about = {"truth": problem.truth, "values": problem.values, "noise": problem.noise, "jump": problem.jump}
+    about: dict[str, Any] = {
+        "truth": problem.truth,
+        "values": problem.values,
+        "noise": problem.noise,
+        "jump": problem.jump,
+    }
     scores = metrics.scores(found["mean"], found["std"], **about)
     return scores | {name: float(found[name]) for name in ("log_marginal_likelihood", "seconds") if name in found}
 

@@ -1,6 +1,7 @@
 """Study ``irregular``: one trained filter on observing networks that it never saw."""
 
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,12 +31,12 @@ _PAPER = FilterSettings(
     student={"radius": 10.0},
     training={"sizes": mnmef.LESSONS, "missing": (0.5, 0.95), "steps": 10_000},
 )
-_SMOKE = {
+_SMOKE: dict[str, Any] = {
     "student": {**mnmef.SMOKE.student, "radius": 6.0},
     "training": {**mnmef.SMOKE.training, "missing": (0.5, 0.95)},
 }
 _TRAINING = {**_PAPER.training, "sizes": {5: 24, 10: 16, 20: 8}, "steps": 1500}
-_QUICK = {"sizes": (10, 20), "tuned_sizes": (10, 20), "truths": 8, "windows": 300, "tuning": (4, 200)}
+_QUICK: dict[str, Any] = {"sizes": (10, 20), "tuned_sizes": (10, 20), "truths": 8, "windows": 300, "tuning": (4, 200)}
 PRESETS = {
     "smoke": replace(mnmef.SMOKE, **_SMOKE),
     "quick": replace(_PAPER, preset="quick", training=_TRAINING, **_QUICK),

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any
 
 import equinox as eqx
@@ -116,7 +116,7 @@ def study(s: Settings, run: Run) -> Findings:
     if run.wants("EnNF"):
         trained()
     methods = [method("EnNF", learned), method("LETKF tuned", tuned)]
-    cases = [Case(f"n={size}", lambda _, size=size: size) for size in (*s.sizes, *s.timed_only)]
+    cases = [Case(f"n={size}", partial(_size, size)) for size in (*s.sizes, *s.timed_only)]
     plan = [(case, one) for case in cases for one in methods]
     measured = ("rmse", "seconds", "mebibytes")
     outcomes = compare(run.between(0.5, 1.0), plan, lambda _, found: {k: found[k] for k in measured if k in found})
@@ -131,6 +131,10 @@ def study(s: Settings, run: Run) -> Findings:
 
 
 EXPERIMENT = Experiment("large", DESCRIPTION, PRESETS, study)
+
+
+def _size(size: int, repetition: int) -> int:
+    return size
 
 
 def _errors(filter: Filter, test: TwinTest) -> Float[np.ndarray, "r"]:

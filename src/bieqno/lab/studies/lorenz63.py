@@ -1,6 +1,7 @@
 """Studies ``lorenz63`` and ``lorenz63-truth``: the paper's Lorenz-63 (section 3.2.1), by imitation and against the truth."""
 
 from dataclasses import replace
+from typing import Any
 
 from bieqno.assimilation import ParticleFilter
 from bieqno.lab.methods.ennf_paper import imitation_study
@@ -32,11 +33,11 @@ _QUICK = FilterSettings(
     training={"steps": 8000, "shift": 0.03, "noise": 0.02},
     particles=100_000,
 )
-_TEACHER = {"teacher_runs": 2, "teacher_members": 20, "training_windows": 15, "runs": 2}
-_BRIEF = ({"width": 8, "depth": 2}, {"steps": 20, "members": 32}, {}, SMOKE_VALIDATION)
-_LONG = {"steps": 30_000, "shift": 0.03, "noise": 0.02}
+_TEACHER: dict[str, Any] = {"teacher_runs": 2, "teacher_members": 20, "training_windows": 15, "runs": 2, "particles": 200}
+_BRIEF: tuple[Any, ...] = ({"width": 8, "depth": 2}, {"steps": 20, "members": 32}, {}, SMOKE_VALIDATION)
+_LONG: dict[str, Any] = {"steps": 30_000, "shift": 0.03, "noise": 0.02}
 PRESETS = {
-    "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 20, 0, (2, 20), *_BRIEF, **_TEACHER, particles=200),
+    "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 20, 0, (2, 20), *_BRIEF, **_TEACHER),
     "quick": _QUICK,
     "paper": replace(_QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(8, 400), training=_LONG),
 }
@@ -51,7 +52,7 @@ TRUTH_DESCRIPTION = Description(
 )
 _SIZES = (2, 4, 8, 16, 32, 64)
 _LESSONS = {2: 160, 4: 128, 8: 80, 16: 40, 32: 20}
-_BRIEF_TRUTH = ({"width": 8, "small": 8}, {"sizes": {2: 8}, "steps": 4}, {}, SMOKE_VALIDATION)
+_BRIEF_TRUTH: tuple[Any, ...] = ({"width": 8, "small": 8}, {"sizes": {2: 8}, "steps": 4}, {}, SMOKE_VALIDATION)
 TRUTH_PRESETS = {
     "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 15, 0, (2, 15), *_BRIEF_TRUTH),
     "quick": FilterSettings("quick", _SIZES, (2, 8, 64), tuning=(8, 200), training={"sizes": _LESSONS, "steps": 5000}),

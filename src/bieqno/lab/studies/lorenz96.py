@@ -1,6 +1,7 @@
 """Studies ``lorenz96`` and ``lorenz96-truth``: the paper's Lorenz-96 (section 3.2.2), by imitation and against the truth."""
 
 from dataclasses import replace
+from typing import Any
 
 from bieqno.lab.methods.ennf_paper import imitation_study
 from bieqno.lab.methods.ennf_truth import truth_study
@@ -34,9 +35,14 @@ _QUICK = FilterSettings(
     training={"steps": 200, **_LESSONS},
     fine_tuning={"steps": 3500, **_LESSONS},
 )
-_TEACHER = {"teacher_runs": 2, "teacher_members": 40, "training_windows": 10, "runs": 2}
-_BRIEF = ({"width": 8, "depth": 2}, {"steps": 10, "members": 32}, {"steps": 4, "members": 32}, SMOKE_VALIDATION)
-_LONG = {"training": {"steps": 1000, **_LESSONS}, "fine_tuning": {"steps": 12_000, **_LESSONS}}
+_TEACHER: dict[str, Any] = {"teacher_runs": 2, "teacher_members": 40, "training_windows": 10, "runs": 2}
+_BRIEF: tuple[Any, ...] = (
+    {"width": 8, "depth": 2},
+    {"steps": 10, "members": 32},
+    {"steps": 4, "members": 32},
+    SMOKE_VALIDATION,
+)
+_LONG: dict[str, Any] = {"training": {"steps": 1000, **_LESSONS}, "fine_tuning": {"steps": 12_000, **_LESSONS}}
 PRESETS = {
     "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 15, 0, (2, 20), *_BRIEF, **_TEACHER),
     "quick": _QUICK,
@@ -52,7 +58,7 @@ TRUTH_DESCRIPTION = Description(
     methods=("EnNF", *TUNED),
 )
 _SIZES = (2, 4, 8, 16, 32, 64)
-_BRIEF_TRUTH = ({"width": 8, "small": 8}, {"sizes": {2: 4}, "steps": 4}, {}, SMOKE_VALIDATION)
+_BRIEF_TRUTH: tuple[Any, ...] = ({"width": 8, "small": 8}, {"sizes": {2: 4}, "steps": 4}, {}, SMOKE_VALIDATION)
 TRUTH_PRESETS = {
     "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 15, 0, (2, 15), *_BRIEF_TRUTH),
     "quick": FilterSettings("quick", _SIZES, (8, 16), tuning=(4, 150), training={"steps": 2400}),

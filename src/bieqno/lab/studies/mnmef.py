@@ -5,6 +5,7 @@ grow well beyond what is linear between two observations.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import jax.numpy as jnp
 
@@ -42,7 +43,12 @@ _PAPER = FilterSettings(
     training={"sizes": {**LESSONS, 100: 4}, "steps": 6000},
     fine_tuning={"steps": 400, "learning_rate": 3e-4},
 )
-_QUICK = {"truths": 16, "windows": 500, "tuning": (4, 200), "training": {"sizes": LESSONS, "steps": 2000}}
+_QUICK: dict[str, Any] = {
+    "truths": 16,
+    "windows": 500,
+    "tuning": (4, 200),
+    "training": {"sizes": LESSONS, "steps": 2000},
+}
 _SMALL, _BRIEF = {"width": 8, "small": 8}, {"sizes": {5: 4}, "steps": 4}
 SMOKE = FilterSettings("smoke", (5,), (5,), 2, 20, 5, (2, 20), _SMALL, _BRIEF, {}, SMOKE_VALIDATION)
 PRESETS = {"smoke": SMOKE, "quick": replace(_PAPER, preset="quick", fine_tuning={}, **_QUICK), "paper": _PAPER}
@@ -65,9 +71,8 @@ def letkf(system: System, radius: tuple[float, ...] = (4.0, 6.0, 9.0, 13.0, 19.0
 
 def study(s: FilterSettings, run: Run) -> Findings:
     """Train against truths of the benchmark, and compare with the LETKF and with what was published."""
-    about = {"protocol": "unseen"}
     published = [
-        Row(f"N={size}", method, "rmse", value, None, 64, ensemble_size=size, **about)
+        Row(f"N={size}", method, "rmse", value, None, 64, ensemble_size=size, protocol="unseen")
         for method, values in _PUBLISHED.items()
         for size, value in values.items()
         if size in s.sizes

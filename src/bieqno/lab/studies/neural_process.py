@@ -164,7 +164,7 @@ def study(s: Settings, run: Run) -> Findings:
     plan = []
     for place, (family, where) in enumerate((family, where) for family in s.families for where in s.ranges):
         drawn = cache(partial(tasks, place, family, where))
-        case: Case[Sequence[Task]] = Case(f"{family}, {where}", lambda _, drawn=drawn: drawn())
+        case: Case[Sequence[Task]] = Case(f"{family}, {where}", partial(_same, drawn))
         plan.append((case, method("ggp", pretrained)))
         if family in KERNELS:
             plan.append((case, method("gp-true", oracle)))
@@ -176,6 +176,10 @@ def study(s: Settings, run: Run) -> Findings:
 
 
 EXPERIMENT = Experiment("neural-process", DESCRIPTION, PRESETS, study)
+
+
+def _same(drawn: Callable[[], Sequence[Task]], repetition: int) -> Sequence[Task]:
+    return drawn()
 
 
 def _matern(r: np.ndarray) -> np.ndarray:

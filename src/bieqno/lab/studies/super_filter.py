@@ -8,6 +8,7 @@ each teacher, against the distances between the teachers. The student gives a ga
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -37,7 +38,16 @@ from bieqno.assimilation import (
     train_filter,
 )
 from bieqno.lab.compare import Case, compare
-from bieqno.lab.methods.filters import TwinTest, as_array, as_filter, filter_rows, fixed, no_practice, score_filter
+from bieqno.lab.methods.filters import (
+    TwinTest,
+    as_array,
+    as_filter,
+    constant,
+    filter_rows,
+    fixed,
+    no_practice,
+    score_filter,
+)
 from bieqno.lab.papers import paper_lorenz63
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
@@ -143,7 +153,7 @@ def study(s: Settings, run: Run) -> Findings:
     test = TwinTest(system, trials(s.unseen, unseen_key), no_practice, run_key)
     case = Case(f"N={s.members}", lambda _: test, about={"ensemble_size": s.members, "protocol": "unseen"})
     pairs = [((name, f), (f"EnNF as {name}", learned.acting_as(k))) for k, (name, f) in enumerate(taught.items())]
-    plan = [(case, fixed(name, lambda f=f: f)) for pair in pairs for name, f in pair]
+    plan = [(case, fixed(name, partial(constant, f))) for pair in pairs for name, f in pair]
     outcomes = compare(run.between(0.9, 1.0), plan, score_filter)
     rows = [*_distances(analyses, imitated), *filter_rows(outcomes, ("relative_rmse",))]
     table = np.array([[distance(a, b) for b in imitated.values()] for a in analyses.values()])
