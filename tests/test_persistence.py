@@ -234,6 +234,61 @@ def test_foreign_newer_and_missing_files(tmp_path, monkeypatch):
         bieqno.load(path)
 
 
+def test_a_file_of_an_older_version_is_migrated_or_refused(tmp_path, monkeypatch):
+    """Version 0 was read as if it were today's; a later version brings the older one up, one step after the other."""
+    path = tmp_path / "m.bieqno"
+    monkeypatch.setattr("bieqno.persistence.tensorfile.FORMAT_VERSION", 0)
+    bieqno.save(path, MeanPool(count=True))
+    monkeypatch.undo()
+    with pytest.raises(PersistenceError, match=r"format version 0 \(written by bieqno \d.*\), too old"):
+        bieqno.load(path)
+    bieqno.save(path, MeanPool(count=True))
+    monkeypatch.setattr("bieqno.persistence.tensorfile.FORMAT_VERSION", 3)
+    with pytest.raises(PersistenceError, match=r"format version 1 .*reads 3"):
+        bieqno.load(path)
+
+    def switch_off(tensors, description):
+        return tensors, description.replace('"count": true', '"count": false')
+
+    def rename_pool(tensors, description):
+        return tensors, description.replace("MeanPool", "NoPool")
+
+    migrations = {("module", 1): switch_off, ("module", 2): rename_pool}
+    monkeypatch.setattr("bieqno.persistence.tensorfile.MIGRATIONS", migrations)
+    with pytest.raises(PersistenceError, match="NoPool"):
+        bieqno.load(path)
+    migrations["module", 2] = lambda *content: content
+    assert bieqno.load(path) == MeanPool(count=False)
+
+
+class Grown(eqx.Module):
+    """`Odd` some releases later: three fields more, each with a default."""
+
+    anything: dict[str, object]
+    key: Array
+    name: str = eqx.field(static=True)
+    rate: Array = eqx.field(default=0.5, converter=jnp.asarray)
+    tags: list[str] = eqx.field(default_factory=list)
+    limit: int = eqx.field(static=True, default=7)
+
+
+class Needy(Odd):
+    """`Odd` with a field that has no default."""
+
+    needed: int
+
+
+def test_a_field_that_a_file_does_not_know_takes_its_default(tmp_path):
+    bieqno.save(tmp_path / "m.bieqno", Odd({"a": jnp.ones(2)}, KEY, "x"), known={"odd": Odd})
+    grown = bieqno.load(tmp_path / "m.bieqno", known={"odd": Grown})
+    assert eqx.tree_equal(grown, Grown({"a": jnp.ones(2)}, KEY, "x"), typematch=True)
+    with pytest.raises(PersistenceError, match=r"Needy has the fields .*'needed'"):
+        bieqno.load(tmp_path / "m.bieqno", known={"odd": Needy})
+    bieqno.save(tmp_path / "m.bieqno", grown, known={"odd": Grown})
+    with pytest.raises(PersistenceError, match="Odd has the fields"):  # what is in the file is never left out
+        bieqno.load(tmp_path / "m.bieqno", known={"odd": Odd})
+
+
 def test_64_bit_files_need_64_bit_numbers(tmp_path):
     with jax.enable_x64(True):
         bieqno.save(tmp_path / "m.bieqno", LowRankGaussian(jnp.zeros(1), jnp.zeros((1, 1)), jnp.zeros(1)))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scoringrules
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
@@ -39,7 +40,7 @@ def test_crps_of_a_large_gaussian_ensemble_is_the_closed_form():
 
 
 # Shapes are fixed, since each one compiles anew.
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 1000))
 def test_energy_score_of_one_variable_is_crps_and_by_definition(seed):
     truth, ensemble = calibrated(times=3, members=5, variables=1, seed=seed)
@@ -47,6 +48,17 @@ def test_energy_score_of_one_variable_is_crps_and_by_definition(seed):
     x, y = np.asarray(ensemble)[0, :, 0], float(truth[0, 0])
     definition = np.mean(np.abs(x - y)) - 0.5 * np.mean(np.abs(x[:, None] - x))
     assert float(crps(truth, ensemble)[0]) == pytest.approx(definition, abs=1e-4)
+
+
+@pytest.mark.parametrize(("members", "variables"), [(1, 1), (2, 3), (19, 4)])
+def test_proper_scores_are_those_of_scoringrules(x64, members, variables):
+    """Ties among the members and with the truth included."""
+    truth, ensemble = calibrated(times=6, members=members, variables=variables)
+    truth, ensemble = jnp.round(truth, 1), jnp.round(ensemble, 1)
+    each = scoringrules.crps_ensemble(np.asarray(truth), np.asarray(ensemble), m_axis=1, estimator="qd")
+    np.testing.assert_allclose(crps(truth, ensemble), each.mean(axis=1), rtol=1e-12)
+    expected = scoringrules.es_ensemble(np.asarray(truth), np.asarray(ensemble), m_axis=1, v_axis=2)
+    np.testing.assert_allclose(energy_score(truth, ensemble), expected, rtol=1e-12)
 
 
 def test_a_calibrated_ensemble_is_recognised():

@@ -14,8 +14,7 @@ from bieqno.operators import (
     MeanPool,
     PosteriorOperator,
 )
-from bieqno.persistence import load, save
-from bieqno.persistence.tensorfile import PersistenceError
+from bieqno.persistence import PersistenceError, load, save
 from bieqno.regression import GGPRegressor
 from bieqno.training import FitResult, Progress, StoredData, TrainingError, fit
 

@@ -1,22 +1,22 @@
-"""How good an estimate or an ensemble is: errors, spread, proper scores, calibration, and their uncertainty.
+"""Scores of estimates and ensembles: errors (eq. 20 of the paper), spread, proper scores, calibration, and their uncertainty.
 
-Series have one row a time: a truth is ``(T, n)``, an estimate likewise, an ensemble ``(T, N, n)``. Scores with one
-value a time return all of them; average what is wanted, and ask `autocorrelated_interval` or `independent_interval`
-how sure the average is.
+Series have one row per time: a truth is ``(T, n)``, an estimate likewise, an ensemble ``(T, N, n)``. Scores with one
+value per time return all of them; average over the wanted times, and use `autocorrelated_interval` or
+`independent_interval` for the uncertainty of the average.
 """
 
 import math
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
-import scoringrules
 from jaxtyping import Array, Float, Int
 from scipy.stats import t as student
 
 
 class Interval(NamedTuple):
-    """An average, its standard error, and the ends of a confidence interval."""
+    """An average, its standard error, and the ends of its confidence interval."""
 
     mean: float
     stderr: float
@@ -25,7 +25,7 @@ class Interval(NamedTuple):
 
 
 def rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> Float[Array, "T"]:
-    """Root-mean-square error over the variables, one value a time.
+    """Return the root-mean-square error over the variables, one value per time.
 
     Example:
         >>> import jax.numpy as jnp
@@ -37,7 +37,7 @@ def rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> Float[Arr
 
 
 def relative_rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> Float[Array, ""]:
-    """The paper's error (eq. 6): norm of the error over the norm of the truth, both over the whole series.
+    """Return the paper's error (eq. 20): norm of the error over the norm of the truth, both over the whole series.
 
     Example:
         >>> import jax.numpy as jnp
@@ -49,7 +49,7 @@ def relative_rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> 
 
 
 def spread(ensemble: Float[Array, "T N n"]) -> Float[Array, "T"]:
-    """Root of the mean ensemble variance over the variables, one value a time; zero for one member.
+    """Return the root of the mean ensemble variance over the variables, one value per time; zero for one member.
 
     Example:
         >>> import jax.numpy as jnp
@@ -62,10 +62,10 @@ def spread(ensemble: Float[Array, "T N n"]) -> Float[Array, "T"]:
 
 
 def spread_error_ratio(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Float[Array, ""]:
-    """Spread over error of the mean, both as roots of averages over the series.
+    """Return the spread over the error of the mean, both as roots of averages over the series.
 
-    One for an ensemble that tells how wrong it is: the factor (N + 1) / N accounts for the error that the
-    mean of N members has by sampling. Below one, the ensemble is too sure of itself.
+    It is one for a calibrated ensemble: the factor (N + 1) / N accounts for the sampling error of a mean of N members. Below
+    one, the ensemble is overconfident.
     """
     count = ensemble.shape[1]
     error = jnp.mean((truth - jnp.mean(ensemble, axis=1)) ** 2)
@@ -73,26 +73,43 @@ def spread_error_ratio(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n
 
 
 def crps(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Float[Array, "T"]:
-    """Continuous ranked probability score, averaged over the variables: the absolute error of an ensemble.
+    """Return the continuous ranked probability score, averaged over the variables: the absolute error of an ensemble.
+
+    The member of rank i stands for the quantile (i - 1/2) / N; the score is twice the mean of the quantile losses.
 
     Example:
         >>> import jax.numpy as jnp
         >>> crps(jnp.zeros((1, 1)), jnp.full((1, 3, 1), 2.0)).tolist()
         [2.0]
     """
-    each = scoringrules.crps_ensemble(truth, ensemble, m_axis=1, estimator="qd", backend="jax")
-    return jnp.mean(each, axis=1)
+    count = ensemble.shape[1]
+    excess = jnp.sort(ensemble, axis=1) - truth[:, None]
+    level = (jnp.arange(count, dtype=excess.dtype)[None, :, None] + 0.5) / count
+    return 2 * jnp.mean(jnp.where(excess > 0, (1 - level) * excess, -level * excess), axis=(1, 2))
 
 
 def energy_score(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Float[Array, "T"]:
-    """Energy score, the CRPS of whole states: it sees whether the variables go together as they should."""
-    return scoringrules.es_ensemble(truth, ensemble, m_axis=1, v_axis=2, backend="jax")
+    """Return the energy score, the CRPS of whole states: it also scores the dependence between variables.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> energy_score(jnp.zeros((1, 2)), jnp.array([[[3.0, 4.0], [3.0, 4.0]]])).tolist()
+        [5.0]
+    """
+
+    def one(pair: tuple[Float[Array, "n"], Float[Array, "N n"]]) -> Float[Array, ""]:
+        y, members = pair
+        between = jnp.linalg.norm(members[:, None] - members[None], axis=-1)
+        return jnp.mean(jnp.linalg.norm(members - y[None], axis=-1)) - 0.5 * jnp.mean(between)
+
+    # One time after the other: all pairs of members of all times together may not fit into memory.
+    return jax.lax.map(one, (truth, ensemble))
 
 
 def rank_histogram(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Int[np.ndarray, "bins"]:
-    """How often the truth has 0, 1, ... N members below it; flat if truth and members are alike.
+    """Count how often the truth has 0, 1, ... N members below it; flat for a calibrated ensemble.
 
-    A truth that equals k members counts for all of the k + 1 ranks it could have, evenly.
+    A truth that equals k members is counted evenly among the k + 1 ranks that it could have.
 
     Example:
         >>> import jax.numpy as jnp
@@ -102,15 +119,15 @@ def rank_histogram(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) 
     members = ensemble.shape[1]
     below = np.asarray(jnp.sum(ensemble < truth[:, None], axis=1)).ravel()
     equal = np.asarray(jnp.sum(ensemble == truth[:, None], axis=1)).ravel()
-    # Ties take the places among their ranks in turn: even, and without a random number.
+    # Ties take their possible ranks in turn: even, and without a random number.
     turn = np.arange(below.size) % (equal + 1)
     return np.bincount(below + turn, minlength=members + 1)
 
 
 def coverage(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"], level: float = 0.9) -> Float[Array, ""]:
-    """Share of true values inside the central interval of the ensemble that should hold `level` of them.
+    """Return the fraction of true values inside the central interval of the ensemble with probability `level`.
 
-    The ends are quantiles for exchangeable members, (N + 1) p in rank, so that a perfect ensemble of any size
+    The ends are quantiles for exchangeable members, (N + 1) p in rank, so that a calibrated ensemble of any size
     large enough for the level covers exactly `level`.
 
     Example:
@@ -127,10 +144,10 @@ def coverage(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"], level:
 
 
 def autocorrelated_interval(series: Float[Array, "T"], level: float = 0.95) -> Interval:
-    """Average of a series whose values depend on each other, such as errors of one long run.
+    """Return the average of an autocorrelated series, such as the errors of one long run, with its interval.
 
-    The series is cut into about sqrt(T) batches, long compared with its memory; their means are nearly
-    independent, and Student's law gives the interval (the method of batch means).
+    The series is cut into about sqrt(T) batches, long compared with its correlation time; their means are nearly
+    independent, and Student's distribution gives the interval (the method of batch means).
 
     Example:
         >>> import jax.numpy as jnp
@@ -142,7 +159,7 @@ def autocorrelated_interval(series: Float[Array, "T"], level: float = 0.95) -> I
         raise ValueError(f"expected a series of at least 4 values, got shape {values.shape}")
     length = math.isqrt(values.size)
     batches = values.size // length
-    # The remainder is left off at the beginning, where a run is least settled.
+    # The remainder is dropped at the beginning, where a run has settled least.
     means = values[values.size - batches * length :].reshape(batches, length).mean(axis=1)
     interval = independent_interval(jnp.asarray(means), level)
     centre = float(values.mean())
@@ -151,7 +168,7 @@ def autocorrelated_interval(series: Float[Array, "T"], level: float = 0.95) -> I
 
 
 def independent_interval(values: Float[Array, "R"], level: float = 0.95) -> Interval:
-    """Average of independent values, such as one a truth, with Student's interval.
+    """Return the average of independent values, such as one per truth, with Student's interval.
 
     Example:
         >>> import jax.numpy as jnp
@@ -169,7 +186,7 @@ def independent_interval(values: Float[Array, "R"], level: float = 0.95) -> Inte
 
 
 def _exchangeable_quantile(ensemble: Float[Array, "T N n"], p: float) -> Float[Array, "T n"]:
-    """Quantile at rank (N + 1) p among the members, between them if need be."""
+    """Return the quantile at rank (N + 1) p among the members, interpolated between them."""
     ordered = jnp.sort(ensemble, axis=1)
     count = ensemble.shape[1]
     rank = min(max((count + 1) * p - 1, 0.0), count - 1.0)

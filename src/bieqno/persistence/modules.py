@@ -2,8 +2,8 @@
 
 The description is a tree that mirrors the module: which class, its fields, where its arrays are. Loading walks the
 tree and builds only classes and functions from a fixed list, the package's own and those that the caller passes;
-nothing in the file is ever executed. A checksum catches damage; the `__check_init__` of each class catches
-what is whole but does not fit together.
+nothing in the file is ever executed. A checksum detects damage; the `__check_init__` of each class detects
+parts that do not fit together. A field that was added to a class after the file was written takes its default.
 """
 
 import dataclasses
@@ -28,12 +28,12 @@ Known: TypeAlias = type[eqx.Module] | Callable[..., Any]
 
 _KIND = "module"
 _OWN: tuple[Known, ...] = (
-    *(getattr(operators, name) for name in operators.__all__),
+    *(item for item in vars(operators).values() if inspect.isclass(item)),
     LowRankGaussian,
-    eqx.nn.Linear, eqx.nn.Identity, eqx.nn.LayerNorm,
-    jax.nn.relu, jax.nn.gelu, jax.nn.silu, jax.nn.tanh, jax.nn.elu, jax.nn.selu, jax.nn.celu, jax.nn.softplus,
-    jax.nn.sigmoid, jax.nn.leaky_relu, jax.nn.soft_sign, jax.nn.mish, jax.nn.identity, jnp.sin,
-)  # fmt: skip
+    *(eqx.nn.Linear, eqx.nn.Identity, eqx.nn.LayerNorm),
+    *(jax.nn.relu, jax.nn.gelu, jax.nn.silu, jax.nn.tanh, jax.nn.elu, jax.nn.selu, jax.nn.celu, jax.nn.softplus),
+    *(jax.nn.sigmoid, jax.nn.leaky_relu, jax.nn.soft_sign, jax.nn.mish, jax.nn.identity, jnp.sin),
+)
 
 
 def save(
@@ -63,7 +63,7 @@ def save(
 
 
 def to_bytes(module: eqx.Module, *, known: Iterable[Known] | Mapping[str, Known] = ()) -> bytes:
-    """The content of the file that `save` would write."""
+    """Return the content of the file that `save` would write."""
     tensors, description = _described(module, known)
     return pack_tensors(tensors, kind=_KIND, description=description)
 
@@ -76,14 +76,14 @@ def load(path: str | os.PathLike[str], *, known: Iterable[Known] | Mapping[str, 
         known: the classes and functions beyond the package's own that the file may name.
 
     Raises:
-        PersistenceError: if the file is missing, damaged, foreign, newer than this version, names a class that is not
-            known, or its arrays do not fit its classes.
+        PersistenceError: if the file is missing, damaged, foreign, of a version that cannot be read, names a class that is
+            not known, or its arrays do not fit its classes.
     """
     return _built(*read_tensors(path, kind=_KIND), known, source=str(path))
 
 
 def from_bytes(content: bytes, *, known: Iterable[Known] | Mapping[str, Known] = ()) -> Any:
-    """What `load` would return for a file of this content."""
+    """Return what `load` would for a file of this content."""
     return _built(*unpack_tensors(content, kind=_KIND, source="the content"), known, source="the content")
 
 
@@ -108,7 +108,7 @@ def _built(
 
 
 def _names(known: Iterable[Known] | Mapping[str, Known]) -> dict[Known, str]:
-    """Every class and function that may be named, with its name: the top package and its own, or the chosen one."""
+    """Return every class and function that a file may name, with its name: package and own name, or the chosen one."""
     items = {name: item for item in _OWN for name in [_name(item)]}
     given = known.items() if isinstance(known, Mapping) else ((_name(item), item) for item in known)
     for name, item in given:
@@ -236,18 +236,30 @@ class _Decoder:
         return jnp.asarray(stored)
 
     def _module(self, cls: type[eqx.Module], fields: dict[str, Any]) -> eqx.Module:
-        expected = [field.name for field in dataclasses.fields(cls)]
-        if sorted(fields) != sorted(expected):
+        expected = {field.name: field for field in dataclasses.fields(cls)}
+        absent = [name for name in expected if name not in fields]
+        if set(fields) - set(expected) or not all(_has_default(expected[name]) for name in absent):
             raise PersistenceError(f"{cls.__name__} has the fields {sorted(expected)}, the file has {sorted(fields)}")
         if inspect.isabstract(cls):
             raise PersistenceError(f"{cls.__name__} is abstract")
         # As Equinox itself rebuilds modules: fields are set directly, then the invariants are checked.
         module = object.__new__(cls)
-        for name in expected:
-            object.__setattr__(module, name, self.decode(fields[name]))
+        for name, field in expected.items():
+            value = _default(field) if name in absent else self.decode(fields[name])
+            object.__setattr__(module, name, value)
         if isinstance(module, eqx.nn.Linear):
             check_linear(module)
         for base in cls.__mro__:
             if "__check_init__" in vars(base):
                 vars(base)["__check_init__"](module)
         return module
+
+
+def _has_default(field: dataclasses.Field[Any]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    """Return the value of a field that the file does not know: it was written before the field was added."""
+    value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+    return field.metadata.get("converter", lambda x: x)(value)

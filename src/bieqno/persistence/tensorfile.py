@@ -1,28 +1,36 @@
-"""Files of named arrays: safetensors with a checksum, written atomically, read without trust."""
+"""Files of named arrays: safetensors with a checksum and a format version, written atomically, checked when read.
+
+A file of an older version goes through `MIGRATIONS`, one version after the other, or is refused with its version.
+"""
 
 import contextlib
 import hashlib
 import json
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-import ml_dtypes
+import jax.numpy as jnp
 import numpy as np
 import safetensors
 import safetensors.numpy
 
+Content: TypeAlias = tuple[dict[str, np.ndarray], str]
+"""The arrays of a file by name, and its description."""
+
 FORMAT_VERSION = 1
+MIGRATIONS: dict[tuple[str, int], Callable[[dict[str, np.ndarray], str], Content]] = {}
+"""How the content of a file of some kind and version becomes that of the next version."""
+
 PARTIAL_SUFFIX = ".partial"
 _LABEL = "bieqno"
 
-_DTYPES = {
-    "BOOL": np.bool_, "U8": np.uint8, "U16": np.uint16, "U32": np.uint32, "U64": np.uint64,
-    "I8": np.int8, "I16": np.int16, "I32": np.int32, "I64": np.int64,
-    "BF16": ml_dtypes.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64,
-}  # fmt: skip
+_DTYPES = {"BOOL": np.bool_, "BF16": jnp.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64}
+_DTYPES |= {f"U{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)}
+_DTYPES |= {f"I{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)}
 # What the format calls a type when it is written, by the name that NumPy gives it.
 _WRITTEN_NAMES = {np.dtype(dtype).name for dtype in _DTYPES.values()}
 
@@ -49,23 +57,24 @@ def write_tensors(
 
 
 def pack_tensors(tensors: Mapping[str, np.ndarray], *, kind: str, description: str) -> bytes:
-    """The content of such a file."""
+    """Return the content of such a file."""
     # Contiguous and in the byte order of the format, whatever file or machine an array came from.
     arrays = {name: np.array(tensors[name], tensors[name].dtype.newbyteorder("<")) for name in sorted(tensors)}
     for name, array in arrays.items():
         if array.dtype.name not in _WRITTEN_NAMES:
             raise PersistenceError(f"cannot store {name}: arrays of type {array.dtype} are not supported")
-    label = {"format_version": FORMAT_VERSION, "kind": kind, "description": description}
+    writer = f"bieqno {installed_version('bieqno')}"
+    label = {"format_version": FORMAT_VERSION, "kind": kind, "description": description, "writer": writer}
     label["sha256"] = _digest(label, arrays)
     # One entry only: several would be written in an order that changes from run to run.
     return safetensors.numpy.save(arrays, {_LABEL: json.dumps(label)})
 
 
-def read_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, np.ndarray], str]:
+def read_tensors(path: str | os.PathLike[str], *, kind: str) -> Content:
     """Read what `write_tensors` wrote: the arrays by name and the description.
 
     Raises:
-        PersistenceError: if the file is missing, damaged, foreign, of another kind or of a newer version.
+        PersistenceError: if the file is missing, damaged, foreign, of another kind, or of a version too new or too old.
     """
     path = Path(path)
     try:
@@ -75,8 +84,8 @@ def read_tensors(path: str | os.PathLike[str], *, kind: str) -> tuple[dict[str, 
     return unpack_tensors(content, kind=kind, source=str(path))
 
 
-def unpack_tensors(content: bytes, *, kind: str, source: str) -> tuple[dict[str, np.ndarray], str]:
-    """The arrays and the description in the content of such a file; `source` names it in errors."""
+def unpack_tensors(content: bytes, *, kind: str, source: str) -> Content:
+    """Return the arrays and the description in the content of such a file; `source` names it in errors."""
     try:
         stored = safetensors.deserialize(content)
         length = int.from_bytes(content[:8], "little")
@@ -101,7 +110,15 @@ def unpack_tensors(content: bytes, *, kind: str, source: str) -> tuple[dict[str,
         raise PersistenceError(f"{source} is damaged: its checksum does not match its content")
     if label["kind"] != kind:
         raise PersistenceError(f"{source} holds a {label['kind']}, not a {kind}")
-    return arrays, label["description"]
+    found: Content = arrays, label["description"]
+    for older in range(version, FORMAT_VERSION):
+        if (kind, older) not in MIGRATIONS:
+            raise PersistenceError(
+                f"{source} has format version {version} (written by {label.get('writer', 'an early bieqno')}), too old for "
+                f"this bieqno, which reads {FORMAT_VERSION}; load and save it with a version of bieqno in between"
+            )
+        found = MIGRATIONS[kind, older](*found)
+    return found
 
 
 def _to_array(tensor: Mapping[str, Any]) -> np.ndarray:

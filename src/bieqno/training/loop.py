@@ -1,13 +1,12 @@
 """`fit`: the one training loop of the project.
 
 Steps run in compiled chunks; between chunks there is time for progress, validation and a checkpoint. The randomness of
-step k is derived from the key and k alone, so a run that was killed and goes on ends with the same bits.
+step k is derived from the key and k alone, so a run that was killed and is resumed ends with the same bits.
 """
 
 import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -19,9 +18,8 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from threadpoolctl import threadpool_limits
 
 from bieqno.persistence.tensorfile import PersistenceError
-from bieqno.training.checkpoint import fingerprint, prepare_folder, read_checkpoint, write_checkpoint
-from bieqno.training.record import judge, out_of_patience, progress, start, story
-from bieqno.training.result import FitResult, Progress, TrainingError
+from bieqno.training.checkpoint import Checkpoint
+from bieqno.training.record import FitResult, Progress, Record, TrainingError, start
 from bieqno.training.step import State, Step, run_chunk
 
 M = TypeVar("M")
@@ -33,7 +31,7 @@ ADAM = optax.adam(1e-3)
 def fit(
     module: M,
     loss: Callable[..., Any],
-    sample_batch: Callable[..., Any],
+    source: Callable[..., Any],
     *,
     steps: int,
     key: PRNGKeyArray,
@@ -47,19 +45,20 @@ def fit(
     mesh: Mesh | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
+    identity: str = "",
     on_progress: Callable[[Progress], None] | None = None,
 ) -> FitResult[M]:
     """Train a module by stochastic gradient descent.
 
     Args:
-        module: what is trained: all its floating-point arrays.
+        module: what is trained: all its floating-point arrays but those marked `frozen`.
         loss: ``loss(module, batch, key=key)``, the mean loss over a batch.
-        sample_batch: the batch source, ``sample_batch(key)``: stored arrays (`StoredData`) and fresh simulations alike.
+        source: the batch source, ``source(key)``: stored arrays (`StoredData`) and fresh simulations alike.
         steps: number of optimizer steps.
         key: random key of the whole run.
         optimizer: an Optax optimizer; only those that call the loss themselves (line searches) do not work.
-        source_state: makes the source a living one: ``sample_batch(key, state)`` is given the state, and
-            ``loss`` returns ``(value, new_state)``, for example the module's own analyses to go on from.
+        source_state: makes the source a stateful one: ``source(key, state)`` is given the state, and
+            ``loss`` returns ``(value, new_state)``, for example the module's own analyses to continue from.
         validate: held-out loss of a module, compiled; evaluated after every chunk, and the best module is returned.
         patience: stop after that many validations without improvement.
         chunk_steps: steps per compiled chunk.
@@ -67,12 +66,14 @@ def fit(
             large batches in the processor's cache and bounds the memory.
         max_bad_steps: stop with an error after so many steps in a row without a finite loss and gradient.
         mesh: devices over which the first axis of each batch is spread (data-parallel).
-        checkpoint: folder for the checkpoint; a run that finds its own there goes on from it.
+        checkpoint: folder for the checkpoint; a run that finds its own there resumes from it.
         checkpoint_seconds: time between checkpoints at least; 0 writes one after every chunk.
+        identity: names the objective in the checkpoint; change it where the meaning of `loss` or `source` changes in code
+            that they call. With the version of bieqno it is a part of what a checkpoint must agree with.
         on_progress: called after every chunk.
 
     Returns:
-        The trained module and the story of its training.
+        The trained module and its training history.
 
     Raises:
         ValueError: if the arguments do not fit together, or the checkpoint is another run's.
@@ -91,84 +92,59 @@ def fit(
         >>> bool(result.losses[-1] < 0.1 * result.losses[0])
         True
     """
+    _check_counts(steps=steps, chunk_steps=chunk_steps, microbatches=microbatches, max_bad_steps=max_bad_steps)
     if patience is not None:
         _check_counts(patience=patience)
-    _check_counts(steps=steps, chunk_steps=chunk_steps, microbatches=microbatches, max_bad_steps=max_bad_steps)
     if patience is not None and validate is None:
         raise ValueError("patience counts validations without improvement, but validate is None")
     if microbatches > 1 and source_state is not None:
-        raise ValueError("a living batch source does not go with microbatches")
+        raise ValueError("a stateful batch source cannot be used with microbatches")
     if mesh is not None:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # axes that the compiler may use as it sees fit
-    step = Step(loss, sample_batch, optimizer, source_state is not None, microbatches, mesh)
+    step = Step(loss, source, optimizer, source_state is not None, microbatches, mesh)
     record = start(module, optimizer, source_state)
     _check_batch(step, record.state, key, mesh)
-
-    folder = None if checkpoint is None else Path(checkpoint)
-    run, losses, validations = "", np.zeros(0, np.float32), np.zeros(0, np.float32)
-    if folder is not None:
-        run = fingerprint(
-            key, record, step.loss, step.sample_batch, optimizer, validate, chunk_steps, microbatches, mesh is None
-        )
-        prepare_folder(folder)
-        found = read_checkpoint(folder, record, run=run)
-        if found is not None:
-            record, history = found
-            losses, validations = history["losses"], history["validations"]
-            if int(record.state.step) > steps:
-                raise ValueError(
-                    f"the checkpoint in {folder} is at step {int(record.state.step)}, beyond the {steps} asked for"
-                )
+    parts = (key, record, loss, source, optimizer, validate, chunk_steps, microbatches, mesh is None)
+    stored = Checkpoint(checkpoint, identity, *parts)
+    record = stored.read(record, steps)
     if mesh is not None:
-        record, step, key = _replicate((record, step, key), mesh)
-
-    def save() -> None:
-        if folder is not None:
-            write_checkpoint(folder, record, {"losses": losses, "validations": validations}, run=run)
-
-    def result() -> FitResult[M]:
-        stopped = out_of_patience(record, patience) and int(record.state.step) < steps
-        return story(record, losses, validations, validated=validate is not None, stopped=stopped)
-
+        on_devices, step, key = _replicate((record.on_devices, step, key), mesh)
+        record = Record(*on_devices, *record.history)
     begun = saved = time.monotonic()
-    first = int(record.state.step)
+    first = record.step
     try:
-        while (done := int(record.state.step)) < steps and not out_of_patience(record, patience):
-            length = min(chunk_steps - done % chunk_steps, steps - done)
+        while record.step < steps and not record.out_of_patience(patience):
+            length = min(chunk_steps - record.step % chunk_steps, steps - record.step)
             # Small linear algebra inside a compiled loop is slowed down by threads of its own.
             with threadpool_limits(1, "blas"):
                 state, values = jax.block_until_ready(run_chunk(step, record.state, key, length))
-            record = record._replace(state=state)
-            losses = np.append(losses, np.asarray(values, np.float32))
-            validation = None
-            if validate is not None:
-                validation = float(np.float32(_evaluate(validate, state.module)))
-                validations = np.append(validations, np.float32(validation))
-                record = judge(record, validation)
+            validation = None if validate is None else float(np.float32(_evaluate(validate, state.module)))
+            record = record.after(state, values, validation)
             if time.monotonic() - saved >= checkpoint_seconds:
-                save()
+                stored.write(record)
                 saved = time.monotonic()
             if on_progress is not None:
-                on_progress(progress(record.state, steps, values, validation, begun, first))
+                on_progress(record.progress(steps, values, first=first, seconds=time.monotonic() - begun))
             if int(state.longest_streak) >= min(max_bad_steps, steps):
                 raise TrainingError(
                     f"loss or gradient was not finite in {int(state.longest_streak)} steps in a row before step "
-                    f"{int(state.step)} (a smaller learning rate, clipped gradients or scaled inputs may help); "
+                    f"{record.step} (a smaller learning rate, clipped gradients or scaled inputs may help); "
                     "the last good state is in the error's `result`",
-                    result(),
+                    record.result(steps, patience),
                 )
     except BaseException as error:
         # Also when interrupted, what was reached is kept; and the error that ended the run is the one that is raised.
         try:
-            save()
+            stored.write(record)
         except PersistenceError as failure:
             error.add_note(f"the checkpoint could not be written either: {failure}")
         raise
+    result = record.result(steps, patience)
     try:
-        save()
+        stored.write(record)
     except PersistenceError as error:
-        raise TrainingError(f"training has ended, its checkpoint was not written: {error}", result()) from error
-    return result()
+        raise TrainingError(f"training has ended, its checkpoint was not written: {error}", result) from error
+    return result
 
 
 @eqx.filter_jit
@@ -189,12 +165,12 @@ def _check_counts(**counts: int) -> None:
 
 
 def _check_batch(step: Step, state: State, key: PRNGKeyArray, mesh: Mesh | None) -> None:
-    """Say before compiling what would otherwise fail deep inside."""
+    """Refuse, before compiling, a batch that cannot be split."""
     if mesh is None and step.microbatches == 1:
         return
     pieces = step.microbatches * (1 if mesh is None else mesh.devices.shape[0])
-    source = step.sample_batch
-    batch = eqx.filter_eval_shape(lambda k: source(k, state.source) if step.living else source(k), key)
+    source = step.source
+    batch = eqx.filter_eval_shape(lambda k: source(k, state.source_state) if step.stateful else source(k), key)
     for leaf in jax.tree.leaves(batch):
         if (not leaf.ndim and step.microbatches > 1) or (leaf.ndim and leaf.shape[0] % pieces):
             raise ValueError(

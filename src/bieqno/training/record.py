@@ -1,8 +1,8 @@
-"""What a training run carries from chunk to chunk, and what is told of it on the way and at the end."""
+"""What a training run carries from chunk to chunk, and what it reports: progress, the result, or an error."""
 
 import math
-import time
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import equinox as eqx
 import jax
@@ -11,22 +11,122 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
-from bieqno.training.result import FitResult, Progress
 from bieqno.training.step import State, is_key, trainable
+
+M = TypeVar("M")
+
+HISTORY = ("losses", "validations")
+
+
+class Progress(NamedTuple):
+    """Where a run stands, as reported to `on_progress` after every chunk."""
+
+    step: int
+    steps: int
+    loss: float
+    validation: float | None
+    skipped: int
+    seconds: float
+    remaining: float
+
+
+@dataclass(frozen=True)
+class FitResult(Generic[M]):
+    """The trained module and its training history.
+
+    Attributes:
+        module: the trained module; the one with the best validation where there was a validation.
+        losses: loss of every step; NaN where the step was skipped.
+        validations: held-out loss after every chunk.
+        best_step: the step after which `module` was taken.
+        skipped: number of steps left out because loss or gradient was not finite.
+        stopped_early: whether the patience ran out before the steps did.
+        source_state: the last state of a stateful batch source.
+    """
+
+    module: M
+    losses: Float[np.ndarray, "steps"]
+    validations: Float[np.ndarray, "chunks"]
+    best_step: int
+    skipped: int
+    stopped_early: bool
+    source_state: Any
+
+
+class TrainingError(Exception):
+    """Training had to stop; `result` holds the last good state."""
+
+    def __init__(self, message: str, result: FitResult[Any]) -> None:
+        super().__init__(message)
+        self.result = result
 
 
 class Record(NamedTuple):
-    """What lives between chunks."""
+    """The state of a run between two chunks, with its training history."""
 
     state: State
     best: Any
     best_value: Float[Array, ""]
     best_step: Int[Array, ""]
     stale: Int[Array, ""]
+    losses: Float[np.ndarray, "steps"]
+    validations: Float[np.ndarray, "chunks"]
+
+    @property
+    def step(self) -> int:
+        """Return the number of steps taken."""
+        return int(self.state.step)
+
+    @property
+    def on_devices(self) -> tuple[Any, ...]:
+        """Return everything but the training history, which stays on the host."""
+        return self[:-2]
+
+    @property
+    def history(self) -> tuple[Float[np.ndarray, "_"], ...]:
+        """Return the training history, in the order of `HISTORY`."""
+        return self.losses, self.validations
+
+    def after(self, state: State, values: Float[Array, "length"], validation: float | None) -> "Record":
+        """Return the record after a chunk: the best module is kept, and how many validations it has been the best."""
+        record = self._replace(state=state, losses=np.append(self.losses, np.asarray(values, np.float32)))
+        if validation is None:
+            return record
+        record = record._replace(validations=np.append(self.validations, np.float32(validation)))
+        if validation < float(self.best_value):
+            zero = jnp.zeros((), jnp.int32)
+            best = jnp.float32(validation)
+            return record._replace(best=state.module, best_value=best, best_step=state.step, stale=zero)
+        return record._replace(stale=self.stale + 1)
+
+    def out_of_patience(self, patience: int | None) -> bool:
+        """Return whether the validation has not improved for too long."""
+        return patience is not None and int(self.stale) >= patience
+
+    def progress(self, steps: int, values: Float[Array, "length"], *, first: int, seconds: float) -> Progress:
+        """Report a chunk with the losses `values`; this process began `seconds` ago at step `first`."""
+        finite = np.asarray(values)[np.isfinite(values)]
+        loss = float(finite.mean()) if finite.size else math.nan
+        validation = float(self.validations[-1]) if self.validations.size else None
+        remaining = seconds / (self.step - first) * (steps - self.step)
+        return Progress(self.step, steps, loss, validation, int(self.state.skipped), seconds, remaining)
+
+    def result(self, steps: int, patience: int | None) -> FitResult[Any]:
+        """Return what the run has reached."""
+        use_best = bool(jnp.isfinite(self.best_value))
+        return FitResult(
+            module=self.best if use_best else self.state.module,
+            losses=self.losses,
+            validations=self.validations,
+            best_step=int(self.best_step) if use_best else self.step,
+            skipped=int(self.state.skipped),
+            stopped_early=self.out_of_patience(patience) and self.step < steps,
+            source_state=self.state.source_state,
+        )
 
 
 def start(module: Any, optimizer: optax.GradientTransformation, source_state: Any) -> Record:
-    """The state before the first step."""
+    """Return the record before the first step."""
     zero = jnp.zeros((), jnp.int32)
     state = State(
         module,
@@ -41,56 +141,5 @@ def start(module: Any, optimizer: optax.GradientTransformation, source_state: An
     state = jax.tree.map(
         lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_array(x) and not is_key(x) else x, state
     )
-    return Record(state, state.module, jnp.float32(jnp.inf), zero, zero)
-
-
-def judge(record: Record, validation: float) -> Record:
-    """Keep the best module, and count how long it has been the best."""
-    if validation < float(record.best_value):
-        return record._replace(
-            best=record.state.module,
-            best_value=jnp.float32(validation),
-            best_step=record.state.step,
-            stale=jnp.zeros((), jnp.int32),
-        )
-    return record._replace(stale=record.stale + 1)
-
-
-def out_of_patience(record: Record, patience: int | None) -> bool:
-    """Whether the validation has not improved for too long."""
-    return patience is not None and int(record.stale) >= patience
-
-
-def progress(
-    state: State, steps: int, values: Float[Array, "length"], validation: float | None, started: float, first: int
-) -> Progress:
-    """Where the run stands after a chunk that gave the losses `values`; it began in this process at step `first`."""
-    seconds = time.monotonic() - started
-    step = int(state.step)
-    finite = np.asarray(values)[np.isfinite(values)]
-    return Progress(
-        step,
-        steps,
-        float(finite.mean()) if finite.size else math.nan,
-        validation,
-        int(state.skipped),
-        seconds,
-        seconds / (step - first) * (steps - step),
-    )
-
-
-def story(
-    record: Record, losses: np.ndarray, validations: np.ndarray, *, validated: bool, stopped: bool
-) -> FitResult[Any]:
-    """What the run has come to."""
-    state = record.state
-    use_best = validated and bool(jnp.isfinite(record.best_value))
-    return FitResult(
-        module=record.best if use_best else state.module,
-        losses=losses,
-        validations=validations,
-        best_step=int(record.best_step if use_best else state.step),
-        skipped=int(state.skipped),
-        stopped_early=stopped,
-        source_state=state.source,
-    )
+    empty = np.zeros(0, np.float32)
+    return Record(state, state.module, jnp.float32(jnp.inf), zero, zero, empty, empty)
