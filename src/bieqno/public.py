@@ -15,7 +15,7 @@ from bieqno.operators import (
     PosteriorOperator,
 )
 from bieqno.persistence import PersistenceError, load, save
-from bieqno.regression import GGPRegressor
+from bieqno.regression import GGPRegressor, PretrainedGGPRegressor
 from bieqno.training import FitResult, Progress, StoredData, TrainingError, fit
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "MeanPool",
     "PersistenceError",
     "PosteriorOperator",
+    "PretrainedGGPRegressor",
     "Progress",
     "StoredData",
     "TrainingError",
