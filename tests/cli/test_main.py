@@ -75,7 +75,9 @@ def test_without_the_extra_lab_one_line_says_what_to_install():
 
 
 def test_python_m():
-    done = subprocess.run([sys.executable, "-m", "bieqno.cli", "--version"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "bieqno.cli", "--version"], capture_output=True, text=True, check=False
+    )
     assert done.stdout == f"bieqno {bieqno.__version__}\n"
 
 

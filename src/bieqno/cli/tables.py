@@ -58,7 +58,6 @@ def fit(
     with interruptible(lambda: "nothing was written"), training_bar("training", visible=on_terminal()) as on_progress:
         model = _regressor(trained, options, seed, on_progress)
         model.fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
-    model.set_params(on_progress=None)
     model.save(out)
     typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows: {_description(model, trained, options)}")
     typer.echo(f"held-out rows:\n{model.summary()}")
