@@ -1,7 +1,6 @@
 """Estimating parameters along with the state, by appending them to it."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import equinox as eqx
 import jax
@@ -9,9 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bieqno.assimilation.models.forecast import AbstractEnsembleModel, Model, forecast
-
-if TYPE_CHECKING:
-    from bieqno.assimilation.observation import Observation
+from bieqno.assimilation.system import System
 
 
 class ParametrizedModel(AbstractEnsembleModel):
@@ -43,37 +40,43 @@ class StateOperator(eqx.Module):
 
 def append_parameters(
     build: Callable[[Float[Array, "p"]], Model],
-    observation: "Observation",
+    system: System,
     ensemble: Float[Array, "N n"],
     parameters: Float[Array, "_ p"],
-) -> tuple[ParametrizedModel, "Observation", Float[Array, "N n+p"]]:
+) -> tuple[System, Float[Array, "N n+p"]]:
     """Append unknown parameters to the state, ready for `cycle`.
 
     Args:
         build: from a parameter vector to a model, of any kind that `forecast` takes.
-        observation: how the state is observed.
-        ensemble: initial states, one row a member.
-        parameters: initial parameters, one row a member; their spread says how unsure they are.
+        system: how the state is observed; its model is replaced by those that `build` makes.
+        ensemble: initial states, one row per member.
+        parameters: initial parameters, one row per member; their spread says how uncertain they are.
 
     Returns:
-        Model, observation and ensemble of the appended state, parameters last.
+        System and ensemble of the appended state, parameters last.
 
     Example:
         >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Lorenz96, Observation, forecast
-        >>> model, observation, ensemble = append_parameters(
+        >>> system, ensemble = append_parameters(
         ...     lambda theta: Lorenz96(8, theta[0]),
-        ...     Observation(range(8), 1.0),
+        ...     System(Lorenz96(8), Observation(range(8), 1.0), jnp.zeros(8)),
         ...     jnp.zeros((5, 8)),
         ...     jnp.full((5, 1), 8.0),
         ... )
-        >>> ensemble.shape, forecast(model, ensemble, key=jax.random.key(0)).shape
+        >>> ensemble.shape, forecast(system.model, ensemble, key=jax.random.key(0)).shape
         ((5, 9), (5, 9))
     """
     if parameters.ndim != 2 or parameters.shape[0] != ensemble.shape[0] or not parameters.shape[1]:
         raise ValueError(
             f"expected one row of parameters for each of the {ensemble.shape[0]} members, got shape {parameters.shape}"
         )
-    count = parameters.shape[1]
+    count, observation = parameters.shape[1], system.observation
     observed = eqx.tree_at(lambda o: o.operator, observation, StateOperator(observation.operator, count))
-    return ParametrizedModel(build, count), observed, jnp.concatenate([ensemble, parameters], 1)
+    state = jnp.concatenate([system.state, jnp.mean(parameters, axis=0)])
+    limit = system.limit
+    if not isinstance(limit, float) and limit.ndim:
+        limit = jnp.concatenate([limit, jnp.full(count, jnp.inf)])
+    # Parameters have no position, so that the appended state has none either.
+    appended = System(ParametrizedModel(build, count), observed, state, limit=limit)
+    return appended, jnp.concatenate([ensemble, parameters], axis=1)
