@@ -30,6 +30,7 @@ members = 4
 spread = 1.0
 
 [filter]
+radius = 6.0
 width = 8
 small = 4
 channels = 2
@@ -143,7 +144,7 @@ def test_imitation_with_separate_weights(bieqno, folder, tmp_path):
 
 
 def test_learned_gain_against_the_truth(bieqno, folder, tmp_path):
-    setup = changed(folder, tmp_path, ("small = 4\nchannels = 2", 'depth = 2\nkind = "learned-gain"'))
+    setup = changed(folder, tmp_path, ("radius = 6.0\nwidth = 8\nsmall = 4\nchannels = 2", 'width = 8\ndepth = 2\nkind = "learned-gain"'))
     done = bieqno("train-filter", setup, "--out", tmp_path / "filter.bieqno")
     assert done.code == 0, done.err
     assert isinstance(load_filter(tmp_path / "filter.bieqno"), LearnedGain)

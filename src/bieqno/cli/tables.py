@@ -133,8 +133,8 @@ def evaluate(
     if out.suffix == ".json":
         raise typer.BadParameter(f"--out names the page, such as {out.with_suffix('.html')}")
     from bieqno.cli.table_files import as_asked, read_table, training_columns
-    from bieqno.lab.methods.regression import evaluate as evaluate_methods
-    from bieqno.lab.methods.regression import split_rows
+    from bieqno.lab.user_comparisons import evaluate as evaluate_methods
+    from bieqno.lab.user_comparisons import split_rows
     from bieqno.lab.report.evaluation_page import score_rows, verdict
 
     check_writable(out, table)
@@ -221,7 +221,7 @@ def _predictions(fitted: Any, X: Any, probabilities: list[float], samples: int, 
 def _write_evaluation(found: Any, table: Path, target: str, inputs: list[str], command: str, out: Path) -> None:
     """Write the page and, beside it, the numbers."""
     from bieqno.lab.jsontext import json_text
-    from bieqno.lab.methods.regression import LEVELS
+    from bieqno.lab.user_comparisons import LEVELS
     from bieqno.lab.report.evaluation_page import evaluation_page
     from bieqno.persistence.tensorfile import replace_file
 

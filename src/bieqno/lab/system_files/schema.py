@@ -192,7 +192,8 @@ def check_table(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
         elif "choice" in item.metadata or getattr(hints[key], "__module__", "") == __name__:
             if not isinstance(given[key], dict):
                 raise ValueError(f"{key!r} is a table, written [{key}]; got {given[key]!r}")
-            table, content = _chosen_table(hints[key], given[key], key, *item.metadata.get("choice", ("", {})))
+            choice = item.metadata.get("choice")
+            table, content = (hints[key], given[key]) if choice is None else _chosen_table(given[key], key, *choice)
             values[key] = check_table(table, content, place=key)
         else:
             value, expected = given[key], _expected(given[key], hints[key])
@@ -203,11 +204,9 @@ def check_table(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
 
 
 def _chosen_table(
-    table: type[Any], given: dict[str, Any], place: str, choice: str, options: Mapping[str, type[Any]]
+    given: dict[str, Any], place: str, choice: str, options: Mapping[str, type[Any]]
 ) -> tuple[type[Any], dict[str, Any]]:
     """Return the class that a key such as ``kind`` chooses, the first by default, and the rest of the table."""
-    if not options:
-        return table, given
     chosen = given.get(choice, next(iter(options)))
     if chosen not in list(options):
         raise ValueError(f"{choice!r} in [{place}] is one of {', '.join(options)}; got {chosen!r}")
