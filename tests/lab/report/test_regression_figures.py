@@ -10,7 +10,7 @@ from bieqno.lab.comparison import Prediction
 from bieqno.lab.methods.regression import METHODS
 from bieqno.lab.report.regression_figures import regression_figures
 from bieqno.lab.report.style import style_of
-from bieqno.lab.report.tables import tables
+from bieqno.lab.report.tables import study_tables
 from bieqno.lab.studies import Result, Row, step_1d, trig_2d
 
 
@@ -46,7 +46,7 @@ def test_one_colour_a_method():
 
 
 def test_tables_show_each_case_and_mark_the_chosen_kernel(result):
-    made = tables(result)
+    made = study_tables(result)
     assert len(made) == len(result.arrays)
     cells = list(made[0].columns[0].cells)
     assert [cell.endswith("*") for cell in cells].count(True) == 1
@@ -61,7 +61,7 @@ def test_tables_fit_80_columns():
     console = Console(width=80)
     with console.capture() as captured:
         console.print(
-            tables(Result("step-1d", "quick", 0, (*rows, Row("random-100", "gp-best", "rmse", 1.0, 1.0, 5))))[0]
+            study_tables(Result("step-1d", "quick", 0, (*rows, Row("random-100", "gp-best", "rmse", 1.0, 1.0, 5))))[0]
         )
     assert "…" not in captured.get()
     assert "NLPD" in captured.get()

@@ -1,10 +1,8 @@
-"""The paper's ensemble neural filter (eq. 13), which imitates an EnKF (section 3.2), and its comparison with classical filters."""
+"""The paper's filter, an EnNF (eq. 13) that imitates an EnKF (section 3.2), compared with classical filters."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -32,6 +30,7 @@ from bieqno.assimilation.models.integration import count_steps, rk4
 from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
 from bieqno.lab.methods.filters import (
     LEARNED,
+    FilterSettings,
     Tuned,
     TwinTest,
     as_array,
@@ -41,6 +40,7 @@ from bieqno.lab.methods.filters import (
     no_assimilation,
     score_filter,
     tuned,
+    twin_case,
 )
 from bieqno.lab.papers import PaperSystem
 from bieqno.lab.results import Row
@@ -49,48 +49,7 @@ from bieqno.lab.study import Findings, Run
 DRAWN = 1000  # larger ensembles than this are in no figure: their path between analyses is not kept
 
 
-@dataclass(frozen=True)
-class ImitationSettings:
-    """Settings of a study of the paper's filter.
-
-    Attributes:
-        preset: name of the settings.
-        sizes: ensemble sizes of the untuned filters.
-        tuned_sizes: ensemble sizes of the tuned ones, each tuned for itself.
-        teacher_runs: runs of the teacher, each from a first ensemble of its own.
-        teacher_members: its ensemble size.
-        training_windows: length of its runs; the test continues beyond.
-        windows: length of a test run.
-        runs: test runs for each error, on the paper's record.
-        truths: unseen truths.
-        tuning: number and length of the truths that the opponents are tuned on.
-        student: settings of the `EnNF`.
-        training: settings of `Imitation`, and `steps`: the budget of a training with early stopping.
-        fine_tuning: those of a second training with weights for each variable; empty for none.
-        validation: settings of `Validation`.
-        particles: size of the particle filter; 0 for none.
-    """
-
-    preset: str
-    sizes: tuple[int, ...]
-    tuned_sizes: tuple[int, ...]
-    teacher_runs: int
-    teacher_members: int
-    training_windows: int = 150
-    windows: int = 200
-    runs: int = 5
-    truths: int = 5
-    tuning: tuple[int, int] = (4, 200)
-    student: Mapping[str, Any] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
-    fine_tuning: Mapping[str, Any] = field(default_factory=dict)
-    validation: Mapping[str, Any] = field(default_factory=dict)
-    particles: int = 0
-
-
-def imitate(
-    s: ImitationSettings, system: System, lessons: Lessons, *, key: PRNGKeyArray, run: Run | None = None
-) -> EnNF:
+def imitate(s: FilterSettings, system: System, lessons: Lessons, *, key: PRNGKeyArray, run: Run | None = None) -> EnNF:
     """Train the paper's filter: one operator for all variables, then fine-tuned for each if the settings say so."""
     student_key, shared_key, own_key = jax.random.split(key, 3)
     told = Run() if run is None else run
@@ -107,7 +66,7 @@ def imitate(
 
 
 def imitation_study(
-    s: ImitationSettings, run: Run, paper: PaperSystem, opponents: Sequence[Tuned], limit: Filter | None = None
+    s: FilterSettings, run: Run, paper: PaperSystem, opponents: Sequence[Tuned], limit: Filter | None = None
 ) -> Findings:
     """Teach, train, tune and compare on the paper's record and on unseen truths.
 
@@ -142,7 +101,7 @@ def imitation_study(
     return rows, arrays
 
 
-def paper_lessons(s: ImitationSettings, paper: PaperSystem, record_key: PRNGKeyArray, key: PRNGKeyArray) -> Lessons:
+def paper_lessons(s: FilterSettings, paper: PaperSystem, record_key: PRNGKeyArray, key: PRNGKeyArray) -> Lessons:
     """Return what the paper's teacher, an EnKF with many members, does on the first windows of its record."""
     runs, members = s.teacher_runs, s.teacher_members
     trials = paper.trials(s.training_windows, runs=runs, members=members, one_record=True, key=record_key)
@@ -150,7 +109,7 @@ def paper_lessons(s: ImitationSettings, paper: PaperSystem, record_key: PRNGKeyA
 
 
 def paper_cases(
-    s: ImitationSettings,
+    s: FilterSettings,
     paper: PaperSystem,
     *,
     record_key: PRNGKeyArray,
@@ -175,15 +134,13 @@ def paper_cases(
         truths, windows = s.tuning
         return make_trials(system, windows, truths=truths, members=size, key=tune_key), windows // 10
 
-    @cache  # methods of one size share their trials
     def test(protocol: str, size: int) -> TwinTest:
-        record = KeepPath(system.model if size <= DRAWN else None)
-        chosen = trials(protocol, size)
+        chosen, record = trials(protocol, size), KeepPath(system.model if size <= DRAWN else None)
         return TwinTest(system, chosen, partial(practice, size), key, record=record, label=f"N={size}")
 
+    @cache  # methods of one size share their trials
     def case(protocol: str, size: int) -> Case[TwinTest]:
-        about = {"ensemble_size": size, "protocol": protocol}
-        return Case(f"N={size}", lambda _: test(protocol, size), about=about, label=f"N={size}, {protocol}")
+        return twin_case(protocol, size, partial(test, protocol, size))
 
     return {protocol: partial(case, protocol) for protocol in ("paper", "unseen")}
 

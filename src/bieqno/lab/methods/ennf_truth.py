@@ -2,8 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -16,6 +15,7 @@ from bieqno.assimilation import AgainstTruth, LocalEnNF, System, Trials, Validat
 from bieqno.lab.compare import Arrays, Case, compare
 from bieqno.lab.methods.filters import (
     LEARNED,
+    FilterSettings,
     Tuned,
     TwinTest,
     as_array,
@@ -25,6 +25,7 @@ from bieqno.lab.methods.filters import (
     score_filter,
     scores_dataset,
     tuned,
+    twin_case,
 )
 from bieqno.lab.results import Row
 from bieqno.lab.study import Findings, Run
@@ -34,39 +35,8 @@ Mask: TypeAlias = Callable[[int, PRNGKeyArray], Bool[Array, "T m"]]
 """Which observations there are in each of so many windows."""
 
 
-@dataclass(frozen=True)
-class TruthSettings:
-    """Settings of a study of the filter that is trained against the truth.
-
-    Attributes:
-        preset: name of the settings.
-        sizes: ensemble sizes of the learned filter.
-        tuned_sizes: ensemble sizes of the opponents, each tuned for itself.
-        truths: unseen truths.
-        windows: length of a run.
-        burn_in: windows at the beginning that are not scored.
-        tuning: number and length of the truths that the opponents are tuned on.
-        student: settings of `LocalEnNF.untrained`.
-        training: settings of `AgainstTruth`, and `steps`: the budget of a training with early stopping.
-        fine_tuning: those of a further training for each size; empty for none.
-        validation: settings of `Validation`.
-    """
-
-    preset: str
-    sizes: tuple[int, ...]
-    tuned_sizes: tuple[int, ...]
-    truths: int = 64
-    windows: int = 200
-    burn_in: int = 0
-    tuning: tuple[int, int] = (4, 200)
-    student: Mapping[str, Any] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=dict)
-    fine_tuning: Mapping[str, Any] = field(default_factory=dict)
-    validation: Mapping[str, Any] = field(default_factory=dict)
-
-
 def truth_study(
-    s: TruthSettings,
+    s: FilterSettings,
     run: Run,
     system: System,
     opponents: Sequence[Tuned],
@@ -101,7 +71,6 @@ def truth_study(
         made, mask = make_trials(system, windows, truths=truths, members=size, key=key), networks[network]
         return made if mask is None else _masked(made, mask, windows, jax.random.fold_in(mask_key, practice))
 
-    @cache
     def test(network: str, size: int) -> TwinTest:
         def practice() -> tuple[Trials, int]:
             return trials(network, size, *s.tuning, tune_key, 1), s.tuning[1] // 10
@@ -109,9 +78,9 @@ def truth_study(
         chosen, label = trials(network, size, s.truths, s.windows, truth_key, 0), f"N={size}, {network}"
         return TwinTest(system, chosen, practice, run_key, s.burn_in, label=label)
 
+    @cache
     def case(network: str, size: int) -> Case[TwinTest]:
-        about = {"ensemble_size": size, "protocol": network}
-        return Case(f"N={size}", lambda _: test(network, size), about=about, label=f"N={size}, {network}")
+        return twin_case(network, size, partial(test, network, size))
 
     ennf, classical = fixed(LEARNED, lambda: as_filter(lesson()["filter"])), [tuned(one, run) for one in opponents]
     own = {size: fixed(FINE_TUNED, lambda size=size: as_filter(lesson(size)["filter"])) for size in s.sizes}

@@ -6,7 +6,7 @@ classical filters are tuned on. Every filter sees the same trials with the same 
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -40,7 +40,7 @@ from bieqno.assimilation import (
     run_trials,
     tune,
 )
-from bieqno.lab.compare import DIVERGED, SETTING, Arrays, Method, Outcome
+from bieqno.lab.compare import DIVERGED, SETTING, Arrays, Case, Method, Outcome
 from bieqno.lab.results import Row
 from bieqno.lab.study import Run
 from bieqno.scores import relative_rmse, rmse
@@ -74,6 +74,54 @@ class TwinTest:
     burn_in: int = 0
     record: Record = keep_moments
     label: str = ""
+
+
+@dataclass(frozen=True)
+class FilterSettings:
+    """Settings of a study of a learned filter beside tuned ones.
+
+    Attributes:
+        sizes: ensemble sizes of the filters that are not tuned.
+        tuned_sizes: ensemble sizes of the tuned ones, each tuned for itself.
+        truths: number of unseen truths.
+        windows: length of a test run.
+        burn_in: first windows that are not scored.
+        tuning: number and length of the truths that classical filters are tuned on.
+        student: settings of the untrained filter.
+        training: settings of the objective, and `steps`: the budget of a training with early stopping.
+        fine_tuning: those of a second training, for each variable or for each size; empty for none.
+        validation: settings of `Validation`.
+        teacher_runs: runs of the teacher, each from a first ensemble of its own.
+        training_windows: length of these; the test continues beyond.
+        runs: test runs on the paper's record.
+        particles: size of a particle filter that shows what is possible; 0 for none.
+    """
+
+    preset: str
+    sizes: tuple[int, ...]
+    tuned_sizes: tuple[int, ...]
+    truths: int = 64
+    windows: int = 200
+    burn_in: int = 0
+    tuning: tuple[int, int] = (4, 200)
+    student: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    fine_tuning: Mapping[str, Any] = field(default_factory=dict)
+    validation: Mapping[str, Any] = field(default_factory=dict)
+    teacher_runs: int = 0
+    teacher_members: int = 0
+    training_windows: int = 150
+    runs: int = 5
+    particles: int = 0
+
+
+SMOKE_VALIDATION = {"truths": 2, "windows": 6, "burn_in": 1}
+
+
+def twin_case(protocol: str, size: int, make: Callable[[], TwinTest]) -> Case[TwinTest]:
+    """Return the case of a protocol and an ensemble size, whose test is made when it is first needed."""
+    made, about = cache(make), {"ensemble_size": size, "protocol": protocol}
+    return Case(f"N={size}", lambda _: made(), about=about, label=f"N={size}, {protocol}")
 
 
 def no_practice() -> tuple[Trials, int]:

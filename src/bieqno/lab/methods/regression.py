@@ -137,8 +137,9 @@ def _with_best(outcomes: Sequence[Outcome[Trial]]) -> list[Outcome[Trial]]:
     def marked(outcome: Outcome[Trial]) -> Outcome[Trial]:
         if outcome not in candidates:
             return outcome
-        chosen = best == candidates.index(outcome)
-        return replace(outcome, kept=[{**k, "score.chosen": np.array(float(c))} for k, c in zip(outcome.kept, chosen)])
+        chosen = (best == candidates.index(outcome)).astype(float)
+        pairs = zip(outcome.kept, chosen, strict=True)
+        return replace(outcome, kept=[{**kept, "score.chosen": own} for kept, own in pairs])
 
     return [*map(marked, outcomes), Outcome(candidates[0].case, BEST_GP, kept)]
 

@@ -1,18 +1,16 @@
-"""The paper's claims, each judged by numbers that were measured here.
+"""The paper's claims, each with the judge that decides it, and their verdicts for a set of results.
 
-A claim is judged against the opponent that the paper names; how the tuned ones did is said beside it. Where the paper's words
-leave a measure open, the measure is written down with the judgement.
+A claim is judged against the opponent that the paper names; the tuned opponents are among the further numbers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from bieqno.lab.report.filter_claims import emulates, lower_at_all_sizes, plays_roles, steady, works_with_two
-from bieqno.lab.report.findings import Finding
-from bieqno.lab.report.regression_claims import beats_the_process, finds_the_scales, most_with_few
-from bieqno.lab.studies import Result
+from bieqno.lab.report import judges
+from bieqno.lab.report.judges import Finding
+from bieqno.lab.results import Result
 
-SMOKE = "smoke"  # the preset that shows that everything runs, and nothing else
+SMOKE = "smoke"  # the preset that tests that everything runs; its numbers mean nothing
 
 
 @dataclass(frozen=True)
@@ -26,7 +24,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Judged:
-    """A claim with what was found, and the experiment and preset that measured it (None if none did)."""
+    """A claim with its finding, and the experiment and preset that measured it (None if none did)."""
 
     claim: Claim
     finding: Finding
@@ -35,14 +33,12 @@ class Judged:
 
 
 def judge_all(results: Iterable[Result]) -> list[Judged]:
-    """All claims; a study of its own counts before the same study within another, and preset smoke, which shows nothing, last.
+    """Judge all claims: by a study's own result first, then by the same study within another, by preset smoke last.
 
-    A result that lacks what a claim needs, as one of chosen methods only, gives way to the next.
+    A result that lacks what a claim needs, such as one of selected methods, is passed over for the next.
     """
     sources: dict[str, list[tuple[Result, Result]]] = {}
-    for result in sorted(
-        results, key=lambda result: (result.preset == SMOKE, list(result.parts()) != [result.experiment])
-    ):
+    for result in sorted(results, key=lambda r: (r.preset == SMOKE, list(r.parts()) != [r.experiment])):
         for name, part in result.parts().items():
             sources.setdefault(name, []).append((part, result))
     return [_judge(claim, sources.get(claim.experiment, [])) for claim in CLAIMS]
@@ -53,25 +49,32 @@ def _judge(claim: Claim, sources: Sequence[tuple[Result, Result]]) -> Judged:
     for part, result in sources:
         try:
             return Judged(claim, claim.judge(part), result.experiment, result.preset)
-        except KeyError as missing:  # a run of chosen methods or cases only
+        except KeyError as missing:  # a run of selected methods or cases
             found = Finding("not run", f"there is no {missing.args[0]}")
             lacking = lacking or Judged(claim, found, result.experiment, result.preset)
     return lacking or Judged(claim, Finding("not run", f"bieqno run {claim.experiment}"), None)
 
 
-_FILTERS = ("lorenz63", "lorenz96")
+_BETTER = "gGP predicts a function with jumps better than a Gaussian process with the squared exponential kernel."
+_FILTERS = {
+    "EnNF works with two members, where EnKF does not.": judges.works_with_two,
+    "EnNF has lower errors than EnKF at every ensemble size.": judges.lower_at_all_sizes,
+    "Its accuracy hardly depends on the ensemble size.": judges.steady,
+}
+_EMULATION = "Trained on EnKF, EnNF does as well as its teacher where the teacher does well."
+_SCALES = "gGP finds all four scales, the Gaussian process at best three."
+_JUMPS = {"rmse_near_jump": "RMSE near jumps"}
 CLAIMS = (
-    Claim("step-1d", "gGP predicts a function with jumps better than a Gaussian process with the squared exponential kernel.",
-          beats_the_process({"rmse": "RMSE", "nlpd": "NLPD"})),
-    Claim("step-1d", "gGP captures the jumps that the Gaussian process smooths.",
-          beats_the_process({"rmse_near_jump": "RMSE near jumps"})),
-    Claim("step-1d", "Its advantage is largest with few observations.", most_with_few),
-    Claim("trig-2d", "gGP predicts the function of four scales better than the Gaussian process.",
-          beats_the_process({"rmse": "RMSE"})),
-    Claim("trig-2d", "gGP finds all four scales, the Gaussian process at best three.", finds_the_scales),
-    *(Claim(name, "EnNF works with two members, where EnKF does not.", works_with_two) for name in _FILTERS),
-    *(Claim(name, "EnNF has lower errors than EnKF at every ensemble size.", lower_at_all_sizes) for name in _FILTERS),
-    *(Claim(name, "Its accuracy hardly depends on the ensemble size.", steady) for name in _FILTERS),
-    Claim("lorenz63", "Trained on EnKF, EnNF does as well as its teacher where the teacher does well.", emulates),
-    Claim("super-filter", "One EnNF can represent a series of ensemble filters.", plays_roles),
-)  # fmt: skip
+    Claim("step-1d", _BETTER, judges.beats_the_process({"rmse": "RMSE", "nlpd": "NLPD"})),
+    Claim("step-1d", "gGP captures the jumps that the Gaussian process smooths.", judges.beats_the_process(_JUMPS)),
+    Claim("step-1d", "Its advantage is largest with few observations.", judges.most_with_few),
+    Claim(
+        "trig-2d",
+        "gGP predicts the function of four scales better than the Gaussian process.",
+        judges.beats_the_process({"rmse": "RMSE"}),
+    ),
+    Claim("trig-2d", _SCALES, judges.finds_the_scales),
+    *(Claim(name, text, judge) for text, judge in _FILTERS.items() for name in ("lorenz63", "lorenz96")),
+    Claim("lorenz63", _EMULATION, judges.emulates),
+    Claim("super-filter", "One EnNF can represent a series of ensemble filters.", judges.plays_roles),
+)

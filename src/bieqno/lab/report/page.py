@@ -1,107 +1,112 @@
-"""One page from stored results: a file that needs nothing else, neither network nor paper."""
+"""One page from stored results, in one file: every claim with its verdict, then each study with its tables and figures."""
 
-import contextlib
 import json
 import os
-import secrets
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any, get_args
+from urllib.parse import quote
 
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from bieqno.lab.report.assets import asset
-from bieqno.lab.report.chart import FIRST_SHOWN
+from bieqno.lab.report.charts import charts
 from bieqno.lab.report.claims import SMOKE, Judged, judge_all
-from bieqno.lab.report.findings import Verdict
-from bieqno.lab.report.sections import section
-from bieqno.lab.report.style import style_of
-from bieqno.lab.results import FIGURES_FOLDER, METRICS_FILE
-from bieqno.lab.studies import EXPERIMENTS, Result, read_result
+from bieqno.lab.report.figures import figure_name, title_and_caption
+from bieqno.lab.report.judges import Verdict
+from bieqno.lab.report.style import FIRST_SHOWN, asset, style_of
+from bieqno.lab.report.tables import html_tables
+from bieqno.lab.results import FIGURES_FOLDER, METRICS_FILE, Result, read_result
+from bieqno.lab.studies import EXPERIMENTS, Description
+from bieqno.persistence.tensorfile import replace_file
 
 PAGE_FILE = "report.html"
 _SCRIPTS = ("dom.js", "plot.js", "images.js", "orbit.js", "main.js")
+_SAFE = " /=:;,.+-()[]{}!*$@|'?^~"  # characters that need no escape in an address within double quotes
 
 
 def write_page(folder: str | os.PathLike[str]) -> Path:
-    """Make ``report.html`` of all results in a folder, replacing an older one in one step.
+    """Write ``report.html`` from all results in a folder, replacing an older one in one step.
 
     Raises:
         ValueError: if there is no result in it, one that cannot be read, or two of one experiment.
     """
     folder = Path(folder)
-    # Hidden is what a run that was killed while it wrote has left.
+    # Hidden folders are left by a run that was killed while it wrote.
     found = [path.parent for path in sorted(folder.glob(f"*/{METRICS_FILE}")) if path.parent.name[0] != "."]
     if not found:
         raise ValueError(f"there are no results in {folder}; make some with: bieqno run demo --out {folder}")
     order = list(EXPERIMENTS)
     found.sort(key=lambda path: order.index(path.name) if path.name in order else len(order))
-    results = [_read(path) for path in found]
-    _check_each_once(found, results)
-    page = build_page([(result, _stored_figures(path)) for result, path in zip(results, found, strict=True)])
-    target = folder / PAGE_FILE
-    partial = target.with_name(f".{PAGE_FILE}.{secrets.token_hex(4)}.partial")
+    results: dict[str, tuple[Path, Result]] = {}
+    for path in found:
+        result = _read(path)
+        first, _ = results.setdefault(result.experiment, (path, result))
+        if first != path:
+            raise ValueError(f"{first} and {path} both hold {result.experiment}; move one of them to another folder")
+    page = build_page([(result, _stored_figures(path)) for path, result in results.values()])
+    replace_file(folder / PAGE_FILE, page.encode())
+    return folder / PAGE_FILE
+
+
+def _read(path: Path) -> Result:
     try:
-        partial.write_text(page, encoding="utf-8")
-        partial.replace(target)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
-    return target
+        return read_result(path)
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the result in {path} is incomplete or damaged ({error}); run it again") from error
+
+
+def _stored_figures(path: Path) -> dict[str, str]:
+    return {file.stem: file.read_text(encoding="utf-8") for file in sorted((path / FIGURES_FOLDER).glob("*.svg"))}
 
 
 def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
-    """The page of some results, each with its figures as SVG by name."""
+    """Return the page of some results, each with its figures as SVG by name."""
     data: dict[str, Any] = {}
-    sections = [section(result, figures, data) for result, figures in results]
-    methods = dict.fromkeys(
-        series["method"] for chart in data.values() for view in _views(chart) for series in view["series"]
-    )
+    sections = [_section(result, figures, data) for result, figures in results]
+    views = [view for chart in data.values() for view in chart.get("views", {"": chart}).values()]
     content = {
         "charts": data,
         "first": FIRST_SHOWN,
-        "styles": {method: style_of(method)._asdict() for method in methods},
-        "colours": {name: _colour_map(name) for name in ("viridis", "PuOr")},
+        "styles": {
+            series["method"]: style_of(series["method"])._asdict() for view in views for series in view["series"]
+        },
+        "colours": {name: [to_hex(colormaps[name](place / 32)) for place in range(33)] for name in ("viridis", "PuOr")},
     }
     judged = judge_all(result for result, _ in results)
+    verdicts = [one.finding.verdict for one in judged]
+    names = [escape(result.experiment) for result, _ in results]
     return Template(asset("page.html")).substitute(
         style=asset("page.css"),
         script="\n".join(asset(name) for name in _SCRIPTS),
         data=_json_in_html(content),
-        counts=_counts(judged),
+        counts=", ".join(_verdict(one, f"{verdicts.count(one)} ") for one in get_args(Verdict) if one in verdicts),
         claims="\n".join(_claim(one) for one in judged),
-        navigation="\n".join(
-            f'<a href="#{escape(result.experiment)}">{escape(result.experiment)}</a>' for result, _ in results
-        ),
+        navigation="\n".join(f'<a href="#{name}">{name}</a>' for name in names),
         sections="\n".join(sections),
         origin=_origin(results[0][0]),
     )
 
 
 def _claim(judged: Judged) -> str:
-    name, found = judged.claim.experiment, judged.finding
-    link = f'<a href="#{escape(judged.source)}">{escape(judged.source)}</a>' if judged.source else ""
+    finding, source = judged.finding, escape(judged.source or "")
+    link = f'<a href="#{source}">{source}</a>' if source else ""
     if judged.preset == SMOKE:
-        link += " at preset smoke: it shows that everything runs, the verdict means nothing"
-    number = escape(found.number) if judged.source else f"<code>{escape(found.number)}</code> runs it"
-    more = "".join(f"<li>{escape(text)}</li>" for text in found.further)
+        link += " at preset smoke, a test run: the verdict means nothing"
+    number = escape(finding.number) if source else f"<code>{escape(finding.number)}</code> runs it"
+    more = "".join(f"<li>{escape(text)}</li>" for text in finding.further)
     further = f"<details><summary>more numbers</summary><ul>{more}</ul></details>" if more else ""
     return (
-        f'<tr><td><span class="about">{escape(name)}</span> {escape(judged.claim.text)}</td>'
-        f"<td>{_verdict(found.verdict)}</td><td>{number}{further}</td><td>{link}</td></tr>"
+        f'<tr><td><span class="about">{escape(judged.claim.experiment)}</span> {escape(judged.claim.text)}</td>'
+        f"<td>{_verdict(finding.verdict)}</td><td>{number}{further}</td><td>{link}</td></tr>"
     )
 
 
 def _verdict(verdict: Verdict, count: str = "") -> str:
     return f'<span class="verdict {verdict.replace(" ", "-")}">{count}{verdict}</span>'
-
-
-def _counts(judged: Iterable[Judged]) -> str:
-    found = [one.finding.verdict for one in judged]
-    return ", ".join(_verdict(one, f"{found.count(one)} ") for one in get_args(Verdict) if one in found)
 
 
 def _origin(result: Result) -> str:
@@ -113,36 +118,57 @@ def _origin(result: Result) -> str:
     )
 
 
-def _views(chart: dict[str, Any]) -> Iterable[dict[str, Any]]:
-    views: dict[str, dict[str, Any]] = chart.get("views", {"": chart})
-    return views.values()
+def _section(result: Result, figures: dict[str, str], data: dict[str, Any]) -> str:
+    """Return an experiment: question, claim, tables, figures, settings and command; put its charts into `data`."""
+    parts, shown = result.parts(), []
+    for name, part in parts.items():
+        if list(parts) != [result.experiment] and name in EXPERIMENTS:
+            about = _about(name)
+            shown.append(f"<h3>{escape(about.title)} <small>{escape(name)}</small></h3><p>{escape(about.question)}</p>")
+            shown.append(f"<p><b>The paper claims:</b> {escape(about.claim)}</p>")
+        shown.append('<h4 class="what">What was measured here</h4>' + html_tables(part))
+        shown += _figures(result, name, part, figures, data)
+    about = _about(result.experiment)
+    texts = {"title": about.title, "question": about.question, "claim": about.claim, "seed": str(result.seed)}
+    texts |= {"name": result.experiment, "preset": result.preset, "command": str(result.config.get("command", ""))}
+    texts["settings"] = json.dumps(result.config, indent=1)
+    escaped = {key: escape(text) for key, text in texts.items()}
+    return Template(asset("section.html")).substitute(escaped, parts="\n".join(shown))
 
 
-def _read(path: Path) -> Result:
-    try:
-        return read_result(path)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the result in {path} is incomplete or damaged ({error}); run it again") from error
+def _about(name: str) -> Description:
+    return EXPERIMENTS[name].description if name in EXPERIMENTS else Description(name, "", "", {})
 
 
-def _check_each_once(folders: Sequence[Path], results: Sequence[Result]) -> None:
-    """Two results of one experiment would share their place on the page, and one would show the other's figures."""
-    first: dict[str, Path] = {}
-    for folder, result in zip(folders, results, strict=True):
-        other = first.setdefault(result.experiment, folder)
-        if other != folder:
-            raise ValueError(f"{other} and {folder} both hold {result.experiment}; move one of them to another place")
+def _figures(result: Result, name: str, part: Result, figures: dict[str, str], data: dict[str, Any]) -> Iterator[str]:
+    """Yield the interactive figures of a part, with static ones for print, then the static figures that remain."""
+    used: set[str] = set()
+    for chart in charts(part):
+        identity = f"{result.experiment}-{name}-{chart.name}"
+        data[identity] = chart.data
+        stored = [figure_name(result, name, static) for static in chart.static]
+        used.update(stored)
+        title, caption = (escape(text) for text in title_and_caption(chart.name))
+        found = [_data_uri(figures[key]) for key in stored if key in figures]
+        images = [f'<img class="static" alt="{title}" src="{address}">' for address in found]
+        yield (
+            f'<figure data-chart="{escape(identity)}" id="{escape(identity)}"><h4>{title}</h4>'
+            f'<div class="live"></div>{"".join(images)}<figcaption>{caption}</figcaption></figure>'
+        )
+    prefix = figure_name(result, name, "")
+    for key, svg in figures.items():
+        if key.startswith(prefix) and key not in used:
+            caption = escape(title_and_caption(key.removeprefix(prefix))[1])
+            yield f'<figure><img alt="{caption}" src="{_data_uri(svg)}"><figcaption>{caption}</figcaption></figure>'
 
 
-def _stored_figures(path: Path) -> dict[str, str]:
-    return {file.stem: file.read_text(encoding="utf-8") for file in sorted((path / FIGURES_FOLDER).glob("*.svg"))}
+def _data_uri(svg: str) -> str:
+    """Return an image as address; a tenth of a point is exact enough for a path."""
+    small = re.sub(r' d="[^"]*"', lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]), svg)
+    return f"data:image/svg+xml,{quote(' '.join(small.split()), safe=_SAFE)}"
 
 
 def _json_in_html(content: Any) -> str:
-    """JSON that cannot end the element it stands in."""
+    """Return JSON that cannot end the element that it is in."""
     text = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-
-
-def _colour_map(name: str) -> list[str]:
-    return [to_hex(colormaps[name](place / 32)) for place in range(33)]

@@ -1,100 +1,181 @@
-"""The rows of filters as tables: one for each protocol and metric, a line for each method."""
+"""The rows of a study as tables: one line per method, the best of each column marked.
+
+A study of filters has a table for each protocol and metric, with a column per ensemble size. A study of regression has a table
+for each case, with a column per metric; where only one metric was measured, the cases are the columns.
+"""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from bieqno.lab.studies import Result, Row
-
-PROTOCOL_NAMES = {"paper": "the paper's truth", "unseen": "unseen truths"}
+from bieqno.lab.results import Result, Row
 
 
 class Metric(NamedTuple):
-    """How a metric is called and written, and what of it is small when it is good."""
+    """How a metric is written, and which value is the best: the one of least `loss` (None: no value is)."""
 
     name: str
     form: str
-    badness: Callable[[float], float]
+    loss: Callable[[float], float] | None = float
+    short: str = ""  # heading in a terminal of 80 columns
+    error: bool = False  # whether the terminal has room for the standard error
 
 
-def _small(value: float) -> float:
-    return value
-
-
-_ERRORS = {"relative_rmse": Metric("relative RMSE", ".3f", _small), "rmse": Metric("RMSE", ".3f", _small)}
-METRICS = _ERRORS | {
-    "spread_error_ratio": Metric("spread over error", ".2f", lambda value: abs(math.log(max(value, 1e-9)))),
-    "coverage_90": Metric("inside the 90 % interval", ".2f", lambda value: abs(value - 0.9)),
-    "seconds": Metric("seconds for one analysis", ".3g", _small),
-    "mebibytes": Metric("memory of one analysis, MiB", ",.0f", _small),
+ERRORS = {"relative_rmse": Metric("relative RMSE", ".3f"), "rmse": Metric("RMSE", ".3f")}
+FILTER_METRICS = ERRORS | {
+    "spread_error_ratio": Metric("spread / error", ".2f", lambda value: abs(math.log(max(value, 1e-9)))),
+    "coverage_90": Metric("coverage of the 90 % interval", ".2f", lambda value: abs(value - 0.9)),
+    "seconds": Metric("seconds for one analysis", ".3g"),
+    "mebibytes": Metric("memory of one analysis, MiB", ",.0f"),
 }
+REGRESSION_METRICS = {
+    "rmse": Metric("RMSE", ".3f", short="RMSE", error=True),
+    "rmse_near_jump": Metric("RMSE near jumps", ".3f", short="jumps"),
+    "nlpd": Metric("NLPD", ".2f", short="NLPD", error=True),
+    "log_likelihood": Metric("log-likelihood per value", ".2f", lambda value: -value, "log-likelihood", error=True),
+    "crps": Metric("CRPS", ".3f", short="CRPS"),
+    "coverage_95": Metric("coverage of the 95 % interval", ".2f", lambda value: abs(value - 0.95), "95 %"),
+    "seconds": Metric("seconds", ".1f", None, "s"),
+}
+PROTOCOL_NAMES = {"paper": "the paper's truth", "unseen": "unseen truths"}
+_PROTOCOLS = {
+    "paper": "The paper's test: one truth, on whose first windows the EnNF was trained",
+    "unseen": "Unseen truths: no filter was trained or tuned on them",
+}
+# An oracle knows what no method can know, and the process chosen by its likelihood repeats the row of another.
+_NOT_COMPARED = ("gp-best", "gp-true", "limit")
 
 
 class Pivot(NamedTuple):
-    """A table: for each method the row in each column.
+    """A table, with a title for the terminal and a caption for the page."""
 
-    Attributes:
-        protocol: what the columns have in common; None if they are the protocols themselves.
-        metric: what is in the table.
-        corner: what the columns are.
-        columns: their headings.
-        lines: for each method its rows by heading.
-    """
-
-    protocol: str | None
-    metric: Metric
-    corner: str
+    title: str
+    caption: str
+    corner: str  # heading of the methods
     columns: list[str]
-    lines: Mapping[str, Mapping[str, Row]]
-
-    @property
-    def rows(self) -> list[Row]:
-        """All rows in the table."""
-        return [row for line in self.lines.values() for row in line.values()]
+    metrics: Sequence[Metric]  # of each column
+    lines: Mapping[str, Mapping[str, Row]]  # by method and column
+    chosen: str | None = None  # the kernel with the highest marginal likelihood
 
     def best(self, column: str) -> str | None:
-        """The method that is best in a column; None if there is nobody to be better than."""
-        found = {method: line[column] for method, line in self.lines.items() if column in line}
-        sound = {method: row for method, row in found.items() if not math.isnan(row.value)}
-        if len(found) < 2 or not sound:
+        """Return the best method of a column; None if there is none to compare it with."""
+        loss = self.metrics[self.columns.index(column)].loss
+        found = {m: line[column] for m, line in self.lines.items() if column in line and m not in _NOT_COMPARED}
+        finite = {method: row for method, row in found.items() if not math.isnan(row.value)}
+        if loss is None or len(found) < 2 or not finite:
             return None
-        # Who loses fewer runs is better, whatever the error of the rest.
-        return min(sound, key=lambda method: (sound[method].diverged or 0, self.metric.badness(sound[method].value)))
+        # Fewer diverged runs are better, whatever the error of the others.
+        return min(finite, key=lambda method: (finite[method].diverged or 0, loss(finite[method].value)))
+
+    def cells(self, line: Mapping[str, Row]) -> Iterator[tuple[Row | None, Metric, bool]]:
+        """Return for each column the row, its metric and whether it is the best."""
+        for column, metric in zip(self.columns, self.metrics, strict=True):
+            row = line.get(column)
+            yield row, metric, row is not None and row.method == self.best(column)
+
+
+def of_filters(result: Result) -> bool:
+    """Return whether filters were compared."""
+    return any(row.protocol for row in result.rows)
 
 
 def of_growth(result: Result) -> bool:
-    """Whether cases are numbers of variables."""
+    """Return whether the cases are numbers of variables."""
     return any(row.case.startswith("n=") for row in result.rows)
 
 
 def error_metric(result: Result) -> str:
-    """The error that all filters of a result were measured by."""
+    """Return the error that all filters of a result were measured by."""
     rows = [row for row in result.rows if row.protocol]
     methods = {row.method for row in rows}
-    for metric in _ERRORS:
-        if {row.method for row in rows if row.metric == metric} == methods:
-            return metric
-    return next(iter(_ERRORS))
+    common = (metric for metric in ERRORS if {row.method for row in rows if row.metric == metric} == methods)
+    return next(common, next(iter(ERRORS)))
 
 
-def pivots(result: Result) -> Iterator[Pivot]:
-    """All tables: by ensemble size, or by protocol where there is one size only."""
-    shown = [error_metric(result), *(metric for metric in METRICS if metric not in _ERRORS)]
+def by_method(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Return the rows of each method, in the order of their appearance."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row.method, []).append(row)
+    return found
+
+
+def case_title(case: str) -> str:
+    """Return a case in words.
+
+    Example:
+        >>> case_title("random-30"), case_title("grid-16"), case_title("sawtooth, inside")
+        ('30 observations, random', '16 x 16 observations', 'sawtooth, inside')
+    """
+    layout, _, count = case.partition("-")
+    if not count.isdigit():
+        return case
+    if layout == "grid":
+        return f"{count} x {count} observations"
+    return f"{count} observations, {'evenly spaced' if layout == 'even' else layout}"
+
+
+def pivots(result: Result) -> list[Pivot]:
+    """Return all tables of a study."""
+    return list(_filter_pivots(result) if of_filters(result) else _regression_pivots(result))
+
+
+def _filter_pivots(result: Result) -> Iterator[Pivot]:
+    """Yield tables by ensemble size, or by protocol where the number of variables grows at one size."""
+    shown = [error_metric(result), *(metric for metric in FILTER_METRICS if metric not in ERRORS)]
     rows = [row for row in result.rows if row.protocol and row.ensemble_size]
-    sizes = sorted({row.ensemble_size for row in rows if row.ensemble_size})
     protocols = list(dict.fromkeys(row.protocol for row in rows if row.protocol))
     across = of_growth(result)
-
-    def heading(row: Row) -> str:
-        return str(row.protocol) if across else f"{row.ensemble_size:,}"
-
     for protocol in [None] if across else protocols:
-        for metric in shown:
-            own = [row for row in rows if row.metric == metric and protocol in (None, row.protocol)]
-            present = [p for p in protocols if any(row.protocol == p for row in own)]
-            columns = present if across else [f"{n:,}" for n in sizes if any(row.ensemble_size == n for row in own)]
-            lines: dict[str, dict[str, Row]] = {}
-            for row in own:
-                lines.setdefault(row.method, {})[heading(row)] = row
-            if lines:
-                yield Pivot(protocol, METRICS[metric], "" if across else "N", columns, lines)
+        for key in shown:
+            own = [row for row in rows if row.metric == key and protocol in (None, row.protocol)]
+            if not own:
+                continue
+            if protocol is None:
+                columns = [p for p in protocols if any(row.protocol == p for row in own)]
+                lines = _lines(own, lambda row: str(row.protocol))
+            else:
+                columns = [f"{size:,}" for size in sorted({row.ensemble_size or 0 for row in own})]
+                lines = _lines(own, lambda row: f"{row.ensemble_size:,}")
+            metric, about = FILTER_METRICS[key], f", {protocol}" if protocol else ""
+            title = f"{result.experiment}{about}: {metric.name} (preset {result.preset})"
+            corner = "N" if protocol else ""
+            yield Pivot(title, _filter_caption(own, metric, protocol), corner, columns, [metric] * len(columns), lines)
+
+
+def _filter_caption(rows: Sequence[Row], metric: Metric, protocol: str | None) -> str:
+    counts = sorted({row.n + (row.diverged or 0) for row in rows})
+    runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    sizes = " by ensemble size N" if protocol else f", N = {rows[0].ensemble_size}"
+    caption = metric.name[0].upper() + metric.name[1:] + sizes + (f", mean of {runs} runs" if counts[-1] > 1 else "")
+    return f"{_PROTOCOLS.get(protocol, f'Network: {protocol}')}. {caption}" if protocol else caption
+
+
+def _regression_pivots(result: Result) -> Iterator[Pivot]:
+    present = {row.metric for row in result.rows}
+    shown = [metric for key, metric in REGRESSION_METRICS.items() if key in present]
+    single = len(shown) == 1
+    groups: dict[str, list[Row]] = {}
+    for row in result.rows:  # of one metric, the cases "family, range" share the table of their family
+        groups.setdefault(row.case.rpartition(", ")[0] if single else row.case, []).append(row)
+    for case, rows in groups.items():
+        n = max(row.n for row in rows)
+        chosen = {row.method: row.value for row in rows if row.metric == "chosen"}
+        own = [row for row in rows if row.metric in REGRESSION_METRICS]
+        if single:
+            lines = _lines(own, lambda row: case_title(row.case.rpartition(", ")[2]))
+            columns = list(dict.fromkeys(column for line in lines.values() for column in line))
+            metrics, about = shown * len(columns), f"{case}: {shown[0].name}" if case else shown[0].name
+        else:
+            lines = _lines(own, lambda row: REGRESSION_METRICS[row.metric].name)
+            metrics = [metric for metric in shown if any(metric.name in line for line in lines.values())]
+            columns, about = [metric.name for metric in metrics], case
+        yield Pivot(
+            f"{result.experiment}, {about} (preset {result.preset}, data sets: {n})",
+            f"{case_title(about)}; {'mean of ' if n > 1 else ''}{n} data set{'s' if n > 1 else ''}",
+            "method", columns, metrics, lines, max(chosen, key=lambda method: chosen[method], default=None),
+        )  # fmt: skip
+
+
+def _lines(rows: Iterable[Row], heading: Callable[[Row], str]) -> dict[str, dict[str, Row]]:
+    return {method: {heading(row): row for row in own} for method, own in by_method(rows).items()}

@@ -1,51 +1,115 @@
-"""Tables of results for a terminal."""
+"""Tables of a study, drawn for the terminal and for the page."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 
 from rich.table import Table
+from rich.text import Text
 
+from bieqno.lab.report.pivots import Metric, Pivot, of_filters, pivots
 from bieqno.lab.report.style import style_of
-from bieqno.lab.studies import Result, Row
-
-# What fits a terminal of 80 columns, with heading, format and whether with its error; the rest is in metrics.json.
-_SHOWN = {
-    "rmse": ("RMSE", ".3f", True),
-    "rmse_near_jump": ("jumps", ".3f", False),
-    "nlpd": ("NLPD", ".2f", True),
-    "log_likelihood": ("log-likelihood", ".2f", True),
-    "crps": ("CRPS", ".3f", False),
-    "coverage_95": ("95 %", ".2f", False),
-    "seconds": ("s", ".1f", False),
-}
+from bieqno.lab.results import Result, Row
 
 
-def tables(result: Result) -> list[Table]:
-    """A table for each case: a row for each method, a column for each of the chief metrics, with standard errors.
-
-    A star marks the kernel that the marginal likelihood preferred in most of the data sets.
-    """
-    return [_table(result, case) for case in dict.fromkeys(row.case for row in result.rows)]
+def _further(result: Result) -> list[Row]:
+    """Return what belongs to no protocol of a filtering study: settings found by tuning, times, counts."""
+    return [row for row in result.rows if row.protocol is None] if of_filters(result) else []
 
 
-def _table(result: Result, case: str) -> Table:
-    rows = result.select(case=case)
-    found = {(row.method, row.metric): row for row in rows}
-    metrics = [metric for metric in _SHOWN if any(row.metric == metric for row in rows)]
-    chosen = {row.method: row.value for row in rows if row.metric == "chosen"}
-    best = max(chosen, key=lambda method: chosen[method], default=None)
-    repetitions = max(row.n for row in rows)
-    title = f"{result.experiment}, {case} (preset {result.preset}, data sets: {repetitions})"
-    table = Table(box=None, padding=(0, 1), pad_edge=False, title=title)
-    table.add_column("method", no_wrap=True)
-    for metric in metrics:
-        table.add_column(_SHOWN[metric][0], justify="right", no_wrap=True)
-    for method in dict.fromkeys(row.method for row in rows):
-        star = " *" if method == best else ""
-        table.add_row(style_of(method).label + star, *(_cell(found.get((method, metric))) for metric in metrics))
-    return table
+def study_tables(result: Result) -> list[Table]:
+    """Return all tables of a result, and of the studies that it took over, for a terminal."""
+    return [table for part in result.parts().values() for table in _terminal_tables(part)]
 
 
-def _cell(row: Row | None) -> str:
+def _terminal_tables(result: Result) -> Iterator[Table]:
+    for pivot in pivots(result):
+        # The mark of the best is in the second blank between the columns.
+        table = Table(box=None, padding=(0, 0, 0, 1), pad_edge=False, title=pivot.title)
+        table.add_column(pivot.corner, no_wrap=True)
+        for column, metric in zip(pivot.columns, pivot.metrics, strict=True):
+            table.add_column(metric.short if column == metric.name else column, justify="right", no_wrap=True)
+        for method, line in pivot.lines.items():
+            star = " *" if method == pivot.chosen else ""
+            table.add_row(style_of(method).label + star, *(_terminal_cell(*cell) for cell in pivot.cells(line)))
+        notes = {
+            "▸ best": any(best for line in pivot.lines.values() for _, _, best in pivot.cells(line)),
+            "✕k: k diverged runs left out": any(row.diverged for line in pivot.lines.values() for row in line.values()),
+            "* highest marginal likelihood": pivot.chosen in pivot.lines,
+        }
+        table.caption = ", ".join(note for note, needed in notes.items() if needed) or None
+        yield table
+    rest = _further(result)
+    if rest:
+        table = Table("of", "case", "what", "value", box=None, padding=(0, 1), pad_edge=False)
+        for row in rest:
+            table.add_row(style_of(row.method).label, row.case, row.metric.replace("_", " "), f"{row.value:.3g}")
+        yield table
+
+
+def _terminal_cell(row: Row | None, metric: Metric, best: bool) -> Text:
+    return Text(("▸" if best else " ") + _cell(row, metric, metric.error), style="bold" if best else "")
+
+
+def _cell(row: Row | None, metric: Metric, with_error: bool) -> str:
     if row is None:
         return ""
-    _, form, with_error = _SHOWN[row.metric]
-    error = f" ±{row.stderr:{form}}" if with_error and row.stderr is not None else ""
-    return f"{row.value:{form}}{error}"
+    error = f" ±{row.stderr:{metric.form}}" if with_error and row.stderr is not None else ""
+    value = "" if math.isnan(row.value) else f"{row.value:{metric.form}}{error}"
+    return f"{value} ✕{row.diverged}".strip() if row.diverged else value
+
+
+def plain_rows(pivot: Pivot) -> tuple[list[str], list[list[str]], list[tuple[int, int]]]:
+    """Return headings, rows, and the best cells by row and column."""
+    rows = [
+        [style_of(method).label, *(_cell(row, metric, True) for row, metric, _ in pivot.cells(line))]
+        for method, line in pivot.lines.items()
+    ]
+    methods = list(pivot.lines)
+    winners = enumerate((pivot.best(column) for column in pivot.columns), start=1)
+    best = [(methods.index(winner), place) for place, winner in winners if winner is not None]
+    return [pivot.corner, *pivot.columns], rows, best
+
+
+def html_tables(result: Result) -> str:
+    """Return all tables of a study as HTML."""
+    made = []
+    for pivot in pivots(result):
+        body = [(method, [_html_cell(*cell) for cell in pivot.cells(line)]) for method, line in pivot.lines.items()]
+        made.append(_html_table(pivot.caption, pivot.corner, pivot.columns, body))
+    rest = _further(result)
+    if rest:
+        listed = [
+            (row.method, [*(f"<td>{escape(text.replace('_', ' '))}</td>" for text in (row.case, row.metric)), value])
+            for row in rest
+            for value in [_html_cell(row, Metric("", ",.4g"), False)]
+        ]
+        tuned = any(row.ensemble_size for row in rest)
+        caption = "Further numbers" + (", and the settings that tuning found on truths of its own" if tuned else "")
+        made.append(_html_table(caption, "of", ["case", "what", "value"], listed))
+    return "\n".join(made)
+
+
+def _html_cell(row: Row | None, metric: Metric, best: bool) -> str:
+    if row is None:
+        return "<td></td>"
+    error = "" if row.stderr is None else f" <small>± {row.stderr:{metric.form}}</small>"
+    lost = f' <span class="lost">{row.diverged} lost</span>' if row.diverged else ""
+    value = "" if math.isnan(row.value) else f"{row.value:{metric.form}}{error}"
+    mark = ' <span class="best" title="best of its column">best</span>' if best else ""
+    return f'<td class="number{" winner" if best else ""}">{value}{lost}{mark}</td>'
+
+
+def _html_table(caption: str, corner: str, headings: Sequence[str], body: Iterable[tuple[str, Sequence[str]]]) -> str:
+    dense = ' class="dense"' if len(headings) > 6 else ""
+    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    rows = "\n".join(
+        f'<tr><th scope="row"><span class="swatch" style="background:{style_of(method).color}"></span>'
+        f"{escape(style_of(method).label)}</th>{''.join(cells)}</tr>"
+        for method, cells in body
+    )
+    return (
+        f'<div class="table" role="region" tabindex="0" aria-label="{escape(caption)}"><table{dense}>'
+        f"<caption>{escape(caption)}</caption>\n"
+        f'<thead><tr><th scope="col">{escape(corner)}</th>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>'
+    )

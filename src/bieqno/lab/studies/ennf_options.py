@@ -13,8 +13,8 @@ import numpy as np
 
 from bieqno.assimilation import EnKF
 from bieqno.lab.compare import Method
-from bieqno.lab.methods.ennf_paper import ImitationSettings, compare_on_paper, imitate, paper_cases, paper_lessons
-from bieqno.lab.methods.filters import TwinTest, as_array, as_filter, fixed
+from bieqno.lab.methods.ennf_paper import compare_on_paper, imitate, paper_cases, paper_lessons
+from bieqno.lab.methods.filters import FilterSettings, TwinTest, as_array, as_filter, fixed
 from bieqno.lab.papers import paper_lorenz63
 from bieqno.lab.studies import lorenz63
 from bieqno.lab.study import Description, Experiment, Findings, Run
@@ -32,23 +32,23 @@ class Variant:
     """A name for a choice, and the settings that it changes."""
 
     name: str
-    change: Callable[[ImitationSettings], ImitationSettings]
+    change: Callable[[FilterSettings], FilterSettings]
 
 
 def variants() -> list[Variant]:
     """The default, and what differs from it in one choice."""
 
-    def student(**options: bool) -> Callable[[ImitationSettings], ImitationSettings]:
+    def student(**options: bool) -> Callable[[FilterSettings], FilterSettings]:
         return lambda s: replace(s, student={**s.student, **options})
 
-    def training(**options: float) -> Callable[[ImitationSettings], ImitationSettings]:
+    def training(**options: float) -> Callable[[FilterSettings], FilterSettings]:
         return lambda s: replace(s, training={**s.training, **options})
 
-    def whole_ensembles(s: ImitationSettings) -> ImitationSettings:
+    def whole_ensembles(s: FilterSettings) -> FilterSettings:
         members = max(s.teacher_members, 2 * s.training.get("members", 512) // s.teacher_members * s.teacher_members)
         return replace(s, training={**s.training, "sizes": (s.teacher_members,), "members": members})
 
-    def stacked(s: ImitationSettings) -> ImitationSettings:
+    def stacked(s: FilterSettings) -> FilterSettings:
         return replace(s, fine_tuning={**s.training, "steps": s.training["steps"] // 4, "learning_rate": 5e-4})
 
     return [
@@ -72,7 +72,7 @@ DESCRIPTION = Description(
 )
 
 
-def study(s: ImitationSettings, run: Run) -> Findings:
+def study(s: FilterSettings, run: Run) -> Findings:
     """Train every variant on the same lessons, and compare them with their teacher."""
     paper = paper_lorenz63()
     record_key, truth_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 4)

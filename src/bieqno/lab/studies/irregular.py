@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from bieqno.lab.methods.ennf_truth import Mask, TruthSettings, truth_study
+from bieqno.lab.methods.ennf_truth import Mask, truth_study
+from bieqno.lab.methods.filters import FilterSettings
 from bieqno.lab.studies import mnmef
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
@@ -18,7 +19,7 @@ DESCRIPTION = Description(
     minutes={"smoke": 1.5, "quick": 6.0, "paper": 60.0},
     methods=("EnNF", "LETKF tuned"),
 )
-_PAPER = TruthSettings(
+_PAPER = FilterSettings(
     "paper",
     sizes=(5, 10, 20, 40),
     tuned_sizes=(10, 20, 40),
@@ -71,7 +72,7 @@ NETWORKS: dict[str, Mask] = {
 }
 
 
-def study(s: TruthSettings, run: Run) -> Findings:
+def study(s: FilterSettings, run: Run) -> Findings:
     """Train once with places drawn anew in every window, and compare on each network."""
     system = mnmef.ring(all_observed=True)  # a mask leaves those that are observed
     return truth_study(s, run, system, [mnmef.letkf(system)], networks=NETWORKS)

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from bieqno.assimilation import ParticleFilter
-from bieqno.lab.methods.ennf_paper import ImitationSettings, imitation_study
-from bieqno.lab.methods.ennf_truth import TruthSettings, truth_study
-from bieqno.lab.methods.filters import Tuned, classical_filters
+from bieqno.lab.methods.ennf_paper import imitation_study
+from bieqno.lab.methods.ennf_truth import truth_study
+from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings, Tuned, classical_filters
 from bieqno.lab.papers import paper_lorenz63
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
@@ -22,22 +22,21 @@ DESCRIPTION = Description(
     minutes={"smoke": 0.5, "quick": 6.0, "paper": 25.0},
     methods=("baseline", "EnKF", "EnNF", *TUNED[:2], "particle filter"),
 )
-_QUICK = ImitationSettings(
+_QUICK = FilterSettings(
     "quick",
     sizes=(2, 4, 6, 8, 10, 12, 14, 16),
     tuned_sizes=(2, 4, 8, 16),
     teacher_runs=10,
     teacher_members=50,
+    truths=5,
     training={"steps": 8000, "shift": 0.03, "noise": 0.02},
     particles=100_000,
 )
-_SMOKE = ImitationSettings(
-    "smoke", (2, 4), (4,), 2, 20, training_windows=15, windows=20, runs=2, truths=2, tuning=(2, 20), particles=200,
-    student={"width": 8, "depth": 2}, training={"steps": 20, "members": 32},
-)  # fmt: skip
+_TEACHER = {"teacher_runs": 2, "teacher_members": 20, "training_windows": 15, "runs": 2}
+_BRIEF = ({"width": 8, "depth": 2}, {"steps": 20, "members": 32}, {}, SMOKE_VALIDATION)
 _LONG = {"steps": 30_000, "shift": 0.03, "noise": 0.02}
 PRESETS = {
-    "smoke": _SMOKE,
+    "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 20, 0, (2, 20), *_BRIEF, **_TEACHER, particles=200),
     "quick": _QUICK,
     "paper": replace(_QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(8, 400), training=_LONG),
 }
@@ -52,12 +51,11 @@ TRUTH_DESCRIPTION = Description(
 )
 _SIZES = (2, 4, 8, 16, 32, 64)
 _LESSONS = {2: 160, 4: 128, 8: 80, 16: 40, 32: 20}
+_BRIEF_TRUTH = ({"width": 8, "small": 8}, {"sizes": {2: 8}, "steps": 4}, {}, SMOKE_VALIDATION)
 TRUTH_PRESETS = {
-    "smoke": TruthSettings(
-        "smoke", (2, 4), (4,), 2, 15, 0, (2, 15), {"width": 8, "small": 8}, {"sizes": {2: 8}, "steps": 4}
-    ),
-    "quick": TruthSettings("quick", _SIZES, (2, 8, 64), tuning=(8, 200), training={"sizes": _LESSONS, "steps": 5000}),
-    "paper": TruthSettings("paper", _SIZES, _SIZES, tuning=(16, 400), training={"sizes": _LESSONS, "steps": 20_000}),
+    "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 15, 0, (2, 15), *_BRIEF_TRUTH),
+    "quick": FilterSettings("quick", _SIZES, (2, 8, 64), tuning=(8, 200), training={"sizes": _LESSONS, "steps": 5000}),
+    "paper": FilterSettings("paper", _SIZES, _SIZES, tuning=(16, 400), training={"sizes": _LESSONS, "steps": 20_000}),
 }
 
 
@@ -67,12 +65,12 @@ def opponents() -> list[Tuned]:
     return [found[name] for name in TUNED]
 
 
-def study(s: ImitationSettings, run: Run) -> Findings:
+def study(s: FilterSettings, run: Run) -> Findings:
     """Run the paper's study, with a particle filter that shows what is possible."""
     return imitation_study(s, run, paper_lorenz63(), opponents()[:2], ParticleFilter(0.2))
 
 
-def truth_comparison(s: TruthSettings, run: Run) -> Findings:
+def truth_comparison(s: FilterSettings, run: Run) -> Findings:
     """Train against truths of the paper's set-up, and compare."""
     return truth_study(s, run, paper_lorenz63().system, opponents())
 

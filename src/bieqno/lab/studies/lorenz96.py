@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from bieqno.lab.methods.ennf_paper import ImitationSettings, imitation_study
-from bieqno.lab.methods.ennf_truth import TruthSettings, truth_study
-from bieqno.lab.methods.filters import Tuned, classical_filters
+from bieqno.lab.methods.ennf_paper import imitation_study
+from bieqno.lab.methods.ennf_truth import truth_study
+from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings, Tuned, classical_filters
 from bieqno.lab.papers import paper_lorenz96
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
@@ -23,23 +23,22 @@ DESCRIPTION = Description(
 # One operator for all variables cannot know which observations are near: nearly all is learned in the fine-tuning. The steps are
 # a budget: validation on truths of its own stops a training that learns the 150 windows by heart.
 _LESSONS = {"members": 256, "shift": 0.1, "noise": 0.1}
-_QUICK = ImitationSettings(
+_QUICK = FilterSettings(
     "quick",
     sizes=(2, 4, 8, 16, 24, 32, 48, 64),
     tuned_sizes=(8, 32),
     teacher_runs=30,
     teacher_members=100,
+    truths=5,
     tuning=(2, 100),
     training={"steps": 200, **_LESSONS},
     fine_tuning={"steps": 3500, **_LESSONS},
 )
-_SMOKE = ImitationSettings(
-    "smoke", (2, 4), (4,), 2, 40, training_windows=10, windows=15, runs=2, truths=2, tuning=(2, 20),
-    student={"width": 8, "depth": 2}, training={"steps": 10, "members": 32}, fine_tuning={"steps": 4, "members": 32},
-)  # fmt: skip
+_TEACHER = {"teacher_runs": 2, "teacher_members": 40, "training_windows": 10, "runs": 2}
+_BRIEF = ({"width": 8, "depth": 2}, {"steps": 10, "members": 32}, {"steps": 4, "members": 32}, SMOKE_VALIDATION)
 _LONG = {"training": {"steps": 1000, **_LESSONS}, "fine_tuning": {"steps": 12_000, **_LESSONS}}
 PRESETS = {
-    "smoke": _SMOKE,
+    "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 15, 0, (2, 20), *_BRIEF, **_TEACHER),
     "quick": _QUICK,
     "paper": replace(_QUICK, preset="paper", tuned_sizes=_QUICK.sizes, tuning=(4, 200), **_LONG),
 }
@@ -53,12 +52,11 @@ TRUTH_DESCRIPTION = Description(
     methods=("EnNF", *TUNED),
 )
 _SIZES = (2, 4, 8, 16, 32, 64)
+_BRIEF_TRUTH = ({"width": 8, "small": 8}, {"sizes": {2: 4}, "steps": 4}, {}, SMOKE_VALIDATION)
 TRUTH_PRESETS = {
-    "smoke": TruthSettings(
-        "smoke", (2, 4), (4,), 2, 15, 0, (2, 15), {"width": 8, "small": 8}, {"sizes": {2: 4}, "steps": 4}
-    ),
-    "quick": TruthSettings("quick", _SIZES, (8, 16), tuning=(4, 150), training={"steps": 2400}),
-    "paper": TruthSettings("paper", _SIZES, _SIZES, tuning=(8, 200), training={"steps": 16_000}),
+    "smoke": FilterSettings("smoke", (2, 4), (4,), 2, 15, 0, (2, 15), *_BRIEF_TRUTH),
+    "quick": FilterSettings("quick", _SIZES, (8, 16), tuning=(4, 150), training={"steps": 2400}),
+    "paper": FilterSettings("paper", _SIZES, _SIZES, tuning=(8, 200), training={"steps": 16_000}),
 }
 
 
@@ -68,12 +66,12 @@ def opponents() -> list[Tuned]:
     return [found[name] for name in TUNED]
 
 
-def study(s: ImitationSettings, run: Run) -> Findings:
+def study(s: FilterSettings, run: Run) -> Findings:
     """Run the paper's study."""
     return imitation_study(s, run, paper_lorenz96(), opponents()[:2])
 
 
-def truth_comparison(s: TruthSettings, run: Run) -> Findings:
+def truth_comparison(s: FilterSettings, run: Run) -> Findings:
     """Train against truths of the paper's set-up, and compare."""
     return truth_study(s, run, paper_lorenz96().system, opponents())
 

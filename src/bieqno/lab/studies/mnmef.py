@@ -9,8 +9,8 @@ from dataclasses import replace
 import jax.numpy as jnp
 
 from bieqno.assimilation import Lorenz96, Observation, Places, System
-from bieqno.lab.methods.ennf_truth import TruthSettings, truth_study
-from bieqno.lab.methods.filters import Tuned, classical_filters
+from bieqno.lab.methods.ennf_truth import truth_study
+from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings, Tuned, classical_filters
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
@@ -32,7 +32,7 @@ _PUBLISHED = {
     "MNMEF (published)": {5: 1.61, 10: 1.48, 20: 1.35, 40: 1.25, 100: 1.15},
     "LETKF (published)": {5: 2.635, 10: 2.020, 20: 1.577, 40: 1.396, 100: 1.304},
 }
-_PAPER = TruthSettings(
+_PAPER = FilterSettings(
     "paper",
     sizes=SIZES,
     tuned_sizes=SIZES,
@@ -43,7 +43,8 @@ _PAPER = TruthSettings(
     fine_tuning={"steps": 400, "learning_rate": 3e-4},
 )
 _QUICK = {"truths": 16, "windows": 500, "tuning": (4, 200), "training": {"sizes": LESSONS, "steps": 2000}}
-SMOKE = TruthSettings("smoke", (5,), (5,), 2, 20, 5, (2, 20), {"width": 8, "small": 8}, {"sizes": {5: 4}, "steps": 4})
+_SMALL, _BRIEF = {"width": 8, "small": 8}, {"sizes": {5: 4}, "steps": 4}
+SMOKE = FilterSettings("smoke", (5,), (5,), 2, 20, 5, (2, 20), _SMALL, _BRIEF, {}, SMOKE_VALIDATION)
 PRESETS = {"smoke": SMOKE, "quick": replace(_PAPER, preset="quick", fine_tuning={}, **_QUICK), "paper": _PAPER}
 
 
@@ -52,10 +53,8 @@ def ring(size: int = 40, *, all_observed: bool = False) -> System:
     model, places, step = Lorenz96(size, 8.0, window=0.15, step=0.05), Places.grid(size, period=float(size)), 4
     # By a slice where there are many: a list of a quarter of a million numbers would be compiled in.
     observed = range(0, size, 1 if all_observed else step) if size <= 1000 else lambda z: z[::step]
-    return System(
-        model, Observation(observed, 1.0), jnp.full(size, 8.0), places, limit=1e3,
-        observation_places=None if size <= 1000 else places.at(range(0, size, step)),
-    )  # fmt: skip
+    there = None if size <= 1000 else places.at(range(0, size, step))
+    return System(model, Observation(observed, 1.0), jnp.full(size, 8.0), places, 1e3, observation_places=there)
 
 
 def letkf(system: System, radius: tuple[float, ...] = (4.0, 6.0, 9.0, 13.0, 19.0)) -> Tuned:
@@ -64,7 +63,7 @@ def letkf(system: System, radius: tuple[float, ...] = (4.0, 6.0, 9.0, 13.0, 19.0
     return classical_filters(system, inflation=inflations, radius=radius)["LETKF tuned"]
 
 
-def study(s: TruthSettings, run: Run) -> Findings:
+def study(s: FilterSettings, run: Run) -> Findings:
     """Train against truths of the benchmark, and compare with the LETKF and with what was published."""
     about = {"protocol": "unseen"}
     published = [

@@ -53,7 +53,7 @@ PUBLISHED = {
 }
 DESCRIPTION = Description(
     title="Functions of neural processes",
-    question="Neural processes are trained on thousands of functions of one family: smooth, rough, weakly periodic, sawtooths. What "
+    question="Neural processes are trained on thousands of functions of one family: smooth, rough, periodic, sawtooths. What "
     "density does the pretrained regressor, which never saw the family, give to 50 or 100 values from up to 30 others?",
     claim="None; the paper does not go there. Bruinsma et al. (2023) report neural processes, each trained on the family that "
     "it is tested on (GNP pools by the mean, as the paper does).",

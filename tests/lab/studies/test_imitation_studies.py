@@ -11,7 +11,7 @@ from bieqno.assimilation import EnKF
 from bieqno.lab.filter_study import Method, compare_filters, no_assimilation, trial_makers
 from bieqno.lab.papers import paper_lorenz63, paper_lorenz96
 from bieqno.lab.report.filter_figures import filter_figures
-from bieqno.lab.report.filter_tables import filter_tables
+from bieqno.lab.report.tables import study_tables
 from bieqno.lab.studies import EXPERIMENTS, Cases, Result, lorenz63, lorenz96, super_filter, write_result
 from bieqno.lab.study import Run
 
@@ -104,7 +104,7 @@ def test_figures_and_tables_live_with_divergence(compared, tmp_path):
     texts = [text.get_text() for axes in figures["waves"].axes for text in axes.texts]
     assert "diverged" in texts
     write_result(compared, tmp_path, figures)
-    assert len(filter_tables(compared)) == 2
+    assert len(study_tables(compared)) == 2
 
 
 def test_lorenz63_from_end_to_end():
@@ -117,7 +117,7 @@ def test_lorenz63_from_end_to_end():
     # The winner of the tuning is told, and one of those that took part.
     found = result.value("N=2", "ETKF tuned", "inflation")
     assert found in lorenz63.INFLATIONS
-    shown = set(zip(*(column.cells for column in filter_tables(result)[-1].columns), strict=True))
+    shown = set(zip(*(column.cells for column in study_tables(result)[-1].columns), strict=True))
     assert ("ETKF, tuned", "N=2", "inflation", f"{found:.3g}") in shown
     assert set(filter_figures(result)) == {"errors", "dynamics", "trajectories"}
 

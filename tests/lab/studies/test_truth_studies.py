@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from bieqno.lab.report.filter_figures import filter_figures
-from bieqno.lab.report.html_tables import html_tables
 from bieqno.lab.report.pivots import error_metric, pivots
+from bieqno.lab.report.tables import html_tables
 from bieqno.lab.studies import Cases, Result, Row, irregular, large, lorenz63_truth, mnmef
 from bieqno.lab.truth_study import Settings
 
