@@ -16,7 +16,7 @@ from bieqno.operators import (
 )
 from bieqno.persistence import load, save
 from bieqno.persistence.tensorfile import PersistenceError
-from bieqno.regression import GGPRegressor
+from bieqno.regression import GGPRegressor, PretrainedGGPRegressor
 from bieqno.training import FitResult, Progress, StoredData, TrainingError, fit
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "MeanPool",
     "PersistenceError",
     "PosteriorOperator",
+    "PretrainedGGPRegressor",
     "Progress",
     "StoredData",
     "TrainingError",

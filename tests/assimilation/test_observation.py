@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bieqno.assimilation import AffineLaw, Neighbours, Observation, Observations, distances, gaspari_cohn
-from bieqno.assimilation.noise import white_noise
+from bieqno.assimilation.linalg import white_noise
 
 KEY = jax.random.key(0)
 

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 import bieqno.cli.running
 from bieqno.cli import main
 from bieqno.cli.telling import JsonLines
-from bieqno.lab.comparison import Prediction
+from bieqno.lab.methods.regression import Prediction
 from bieqno.lab.studies import EXPERIMENTS, Progress, read_result, step_1d
 
 METHODS = ("ggp", "gp-se", "gp-matern12")

@@ -7,6 +7,8 @@ import pytest
 from jax.sharding import Mesh
 
 from bieqno import MLP, Progress, StoredData, TrainingError, fit
+from bieqno.operators import Standardiser, frozen
+from bieqno.training import trainable
 
 KEY = jax.random.key(0)
 
@@ -80,7 +82,7 @@ def test_early_stopping_restores_the_best():
     np.testing.assert_allclose(validate(result.module), result.validations[best], rtol=1e-5)
 
 
-def test_a_living_source_carries_its_state():
+def test_a_stateful_source_carries_its_state():
     """The state is what the loss returns: here a particle that the module pushes, and a counter."""
 
     class State(eqx.Module):
@@ -123,14 +125,14 @@ def test_repeated_bad_steps_stop_with_the_last_good_state(tmp_path):
     def source(key, state):
         return square(key), state
 
-    def living(module, batch, *, key):
+    def stateful(module, batch, *, key):
         data, step = batch
         value = mean_square(module, data, key=key)
         return jnp.where(step < 15, value, jnp.nan), step + (step < 15)
 
     with pytest.raises(TrainingError, match=r"not finite in .* steps in a row") as caught:
         fit(
-            network(), living, source, source_state=jnp.zeros((), jnp.int32), steps=1000, chunk_steps=10,
+            network(), stateful, source, source_state=jnp.zeros((), jnp.int32), steps=1000, chunk_steps=10,
             max_bad_steps=10, key=KEY, checkpoint=tmp_path,
         )  # fmt: skip
     result = caught.value.result
@@ -183,7 +185,7 @@ def test_the_batch_really_is_spread(microbatches):
         ({"chunk_steps": 0}, "chunk_steps must be at least 1"),
         ({"patience": 3}, "validate is None"),
         ({"microbatches": 5}, r"divide into 5 parts .* got shape \(16, 1\)"),
-        ({"microbatches": 2, "source_state": 0}, "living batch source"),
+        ({"microbatches": 2, "source_state": 0}, "stateful batch source"),
     ],
 )
 def test_wrong_settings(settings, message):
@@ -249,3 +251,56 @@ def test_patience_under_64_bit_numbers(x64):
     )  # fmt: skip
     assert len(result.losses) == 30
     assert result.stopped_early
+
+
+class Scaled(eqx.Module):
+    """A network between a frozen standardiser, a frozen network and a bias that is frozen on demand."""
+
+    scaling: Standardiser
+    network: MLP
+    fixed: MLP = frozen()
+    bias: jax.Array = frozen(when="bias_known")
+    bias_known: bool = eqx.field(static=True, default=True)
+
+    def __call__(self, x):
+        return self.network(self.scaling(x)) + self.fixed(x) + self.bias
+
+
+def scaled(bias_known=True):
+    inner, fixed = (MLP(1, 1, width=4, fourier_features=2, key=key) for key in jax.random.split(KEY))
+    return Scaled(Standardiser(jnp.ones(1), 2 * jnp.ones(1)), inner, fixed, jnp.ones(1), bias_known)
+
+
+FROZEN_PARTS = [lambda m: m.scaling, lambda m: m.fixed, lambda m: m.network.features]
+
+
+@pytest.mark.parametrize("bias_known", [True, False])
+def test_frozen_parts_are_equal_to_the_bit_under_weight_decay(bias_known):
+    """Inside a list inside a dictionary, stacked by vmap, and after `tree_at`."""
+    one = scaled(bias_known)
+    edited = eqx.tree_at(lambda m: m.scaling.mean, one, jnp.full(1, 0.3))
+    stacked = jax.tree.map(lambda x: jnp.stack([x, 2 * x]), one)
+    module = {"one": [edited], "stacked": stacked}
+
+    def loss(module, batch, *, key):
+        x, y = batch
+        results = eqx.filter_vmap(lambda m: jax.vmap(m)(x))(module["stacked"])
+        return jnp.mean((jnp.sum(results, 0) + jax.vmap(module["one"][0])(x) - y) ** 2)
+
+    optimizer = optax.adamw(1e-2, weight_decay=0.5)
+    result = fit(module, loss, square, steps=5, optimizer=optimizer, key=KEY).module
+    for before, after in [(edited, result["one"][0]), (stacked, result["stacked"])]:
+        for part in FROZEN_PARTS:
+            assert eqx.tree_equal(part(before), part(after), typematch=True)
+        assert eqx.tree_equal(before.bias, after.bias) == bias_known
+        assert all(
+            (a.weight != b.weight).any() for a, b in zip(before.network.layers, after.network.layers, strict=True)
+        )
+
+
+def test_frozen_parts_never_reach_the_optimizer():
+    trained, fixed = trainable(scaled())
+    assert len(jax.tree.leaves(trained)) == 2 * 3
+    for part in FROZEN_PARTS:
+        assert not jax.tree.leaves(part(trained))
+        assert eqx.tree_equal(part(fixed), part(scaled()))

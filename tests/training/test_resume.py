@@ -85,6 +85,51 @@ def test_the_checkpoint_of_another_run_is_refused(change, tmp_path):
         small_fit(tmp_path, **change)
 
 
+class Objective(eqx.Module):
+    power: int
+
+    def __call__(self, mlp, batch, *, key):
+        return jnp.mean((jax.vmap(mlp)(batch) - batch) ** self.power)
+
+
+def test_changed_code_of_a_loss_is_seen(tmp_path):
+    """Also in a function inside it, and in the method of an objective."""
+
+    def run(folder, loss):
+        fit(MLP(1, 1, width=4, key=KEY), loss, lambda key: jnp.ones((4, 1)), steps=1, key=KEY, checkpoint=folder)
+
+    def first(mlp, x, *, key):
+        return jnp.mean(jax.vmap(lambda row: mlp(row) ** 2)(x))
+
+    def second(mlp, x, *, key):
+        return jnp.mean(jax.vmap(lambda row: mlp(row) ** 4)(x))
+
+    second.__name__, second.__qualname__ = first.__name__, first.__qualname__
+
+    class Other(eqx.Module):
+        power: int
+
+        def __call__(self, mlp, batch, *, key):
+            return 2 * jnp.mean((jax.vmap(mlp)(batch) - batch) ** self.power)
+
+    Other.__name__ = "Objective"
+    for name, old, new in [("function", first, second), ("objective", Objective(2), Other(2))]:
+        run(tmp_path / name, old)
+        run(tmp_path / name, old)
+        with pytest.raises(ValueError, match=r"another run .*loss"):
+            run(tmp_path / name, new)
+
+
+def test_another_version_or_identity_is_another_run(tmp_path, monkeypatch):
+    small_fit(tmp_path, identity="imitation 1")
+    small_fit(tmp_path, identity="imitation 1")
+    with pytest.raises(ValueError, match=r"another run \(other identity"):
+        small_fit(tmp_path, identity="imitation 2")
+    monkeypatch.setattr("bieqno.training.checkpoint.version", lambda name: "99.1")
+    with pytest.raises(ValueError, match=r"written by bieqno \d.*, this is 99\.1"):
+        small_fit(tmp_path, identity="imitation 1")
+
+
 def test_a_checkpoint_beyond_the_steps_is_refused(tmp_path):
     small_fit(tmp_path)
     with pytest.raises(ValueError, match="at step 20, beyond the 10 asked for"):

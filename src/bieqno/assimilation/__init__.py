@@ -1,13 +1,12 @@
-"""Sequential data assimilation: models, observations, filters, twin experiments."""
+"""Sequential data assimilation: models, observations, filters, twin experiments, training."""
 
-from bieqno.assimilation.dataset import load_dataset, save_dataset, to_dataset
+from bieqno.assimilation.dataset import load_dataset, save_dataset, summarise, to_dataset, tuning_dataset
 from bieqno.assimilation.filters import (
     ETKF,
     LETKF,
     Climatology,
     EnKF,
     EnNF,
-    Filter,
     Floored,
     Inflated,
     IterativeEnKF,
@@ -23,8 +22,7 @@ from bieqno.assimilation.filters import (
     inflate,
     random_rotation,
 )
-from bieqno.assimilation.geometry import Places, Surroundings
-from bieqno.assimilation.imitation import imitate
+from bieqno.assimilation.geometry import Neighbourhoods, Places, Stencil
 from bieqno.assimilation.laws import AffineLaw
 from bieqno.assimilation.lessons import Lessons, teach
 from bieqno.assimilation.localization import Neighbours, distances, gaspari_cohn
@@ -36,24 +34,38 @@ from bieqno.assimilation.models import (
     Lorenz63,
     Lorenz96,
     NoisyModel,
-    append_parameters,
     forecast,
     rk4,
 )
-from bieqno.assimilation.observation import Observation, Observed
-from bieqno.assimilation.records import Record, keep_ensembles, keep_mean, keep_moments, keep_triples
-from bieqno.assimilation.storage import load_filter, save_filter
-from bieqno.assimilation.summary import summarise
-from bieqno.assimilation.training import train_filter
-from bieqno.assimilation.trials import Trials, make_trials, sweep
+from bieqno.assimilation.objectives import AgainstTruth, Imitation
+from bieqno.assimilation.observation import Filter, Observation, Observed
+from bieqno.assimilation.parameters import append_parameters
+from bieqno.assimilation.storage import filter_from_bytes, filter_to_bytes, load_filter, save_filter
+from bieqno.assimilation.system import Climate, System
+from bieqno.assimilation.training import Validation, train_filter
+from bieqno.assimilation.trials import Trials, make_trials, run_trials, sweep
 from bieqno.assimilation.tuning import Tuning, tune
-from bieqno.assimilation.twin import Observations, Run, Twin, cycle, simulate, spin_up
+from bieqno.assimilation.twin import (
+    Observations,
+    Record,
+    Run,
+    Twin,
+    cycle,
+    keep_ensembles,
+    keep_mean,
+    keep_moments,
+    keep_triples,
+    simulate,
+    spin_up,
+)
 
 __all__ = [
     "ETKF",
     "LETKF",
     "AbstractEnsembleModel",
     "AffineLaw",
+    "AgainstTruth",
+    "Climate",
     "Climatology",
     "EnKF",
     "EnNF",
@@ -61,6 +73,7 @@ __all__ = [
     "Floored",
     "Flow",
     "HostModel",
+    "Imitation",
     "Inflated",
     "IterativeEnKF",
     "LearnedGain",
@@ -70,6 +83,7 @@ __all__ = [
     "LocalUpdate",
     "Lorenz63",
     "Lorenz96",
+    "Neighbourhoods",
     "Neighbours",
     "NoisyModel",
     "Observation",
@@ -83,17 +97,20 @@ __all__ = [
     "Rotated",
     "Run",
     "SerialEnSRF",
-    "Surroundings",
+    "Stencil",
+    "System",
     "ThreeDVar",
     "Trials",
     "Tuning",
     "Twin",
+    "Validation",
     "append_parameters",
     "cycle",
     "distances",
+    "filter_from_bytes",
+    "filter_to_bytes",
     "forecast",
     "gaspari_cohn",
-    "imitate",
     "inflate",
     "keep_ensembles",
     "keep_mean",
@@ -104,6 +121,7 @@ __all__ = [
     "make_trials",
     "random_rotation",
     "rk4",
+    "run_trials",
     "save_dataset",
     "save_filter",
     "simulate",
@@ -114,4 +132,5 @@ __all__ = [
     "to_dataset",
     "train_filter",
     "tune",
+    "tuning_dataset",
 ]

@@ -1,42 +1,56 @@
-"""Results as labelled arrays and netCDF files."""
+"""Results as labelled arrays, tables of scores and netCDF files; needs xarray, which comes with the extra `netcdf`."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 
+from bieqno.assimilation.tuning import Tuning
 from bieqno.assimilation.twin import Run, Twin
 from bieqno.persistence.tensorfile import replace_file
+from bieqno.scores import (
+    autocorrelated_interval,
+    coverage,
+    crps,
+    energy_score,
+    relative_rmse,
+    rmse,
+    spread,
+    spread_error_ratio,
+)
 
-# Where the axes of what the records of this library keep belong; those of other records get names of their own.
-_DIMENSIONS = {
-    "prior": ("time", "member", "state"),
-    "posterior": ("time", "member", "state"),
-    "predicted": ("time", "member", "observation"),
-    "perturbed": ("time", "member", "observation"),
-    "std": ("time", "observation"),
-    "observed": ("time", "observation"),
-    "mask": ("time", "observation"),
-    "mean": ("time", "state"),
-    "spread": ("time", "state"),
-    "prior_mean": ("time", "state"),
-    "prior_spread": ("time", "state"),
+if TYPE_CHECKING:
+    from xarray import Dataset
+else:
+    Dataset = Any
+
+# Where the axes of what the records of this library keep belong, and what it is; those of other records get their own names.
+_STATE, _MEMBERS, _SEEN = ("time", "state"), ("time", "member", "state"), ("time", "observation")
+_KNOWN = {
+    "prior": (_MEMBERS, "forecast ensemble at the end of the window"),
+    "posterior": (_MEMBERS, "analysis ensemble at the end of the window"),
+    "predicted": (("time", "member", "observation"), "predicted observations of the forecast ensemble"),
+    "perturbed": (("time", "member", "observation"), "perturbed observations"),
+    "std": (_SEEN, "standard deviation of the observation errors"),
+    "observed": (_SEEN, "observed values"),
+    "mask": (_SEEN, "value was observed"),
+    "mean": (_STATE, "mean of the analysis ensemble"),
+    "spread": (_STATE, "standard deviation of the analysis ensemble"),
+    "prior_mean": (_STATE, "mean of the forecast ensemble"),
+    "prior_spread": (_STATE, "standard deviation of the forecast ensemble"),
 }
-_NAMES = {
-    "prior": "forecast ensemble at the end of the window",
-    "posterior": "analysis ensemble at the end of the window",
-    "predicted": "predicted observations of the forecast ensemble",
-    "perturbed": "perturbed observations",
-    "std": "standard deviation of the observation errors",
-    "observed": "observed values",
-    "mask": "value was observed",
-    "mean": "mean of the analysis ensemble",
-    "spread": "standard deviation of the analysis ensemble",
-    "prior_mean": "mean of the forecast ensemble",
-    "prior_spread": "standard deviation of the forecast ensemble",
-}
+
+
+def _xarray() -> Any:
+    """Return the xarray package, or say how to install it."""
+    try:
+        import h5netcdf  # noqa: F401
+        import xarray
+    except ImportError as error:
+        raise ImportError('datasets need xarray and h5netcdf: pip install "bieqno[netcdf]"') from error
+    return xarray
 
 
 def to_dataset(
@@ -45,8 +59,8 @@ def to_dataset(
     *,
     window: float = 1.0,
     attributes: Mapping[str, str | int | float] | None = None,
-) -> xr.Dataset:
-    """A run, with the truth if there is one, as a dataset of time, member, state and observation.
+) -> Dataset:
+    """Return a run, with the truth if there is one, as a dataset of time, member, state and observation.
 
     From the window in which the run diverged on, its values are missing and `sound` is 0. What a record of your own
     keeps under a name such as `extra` has the dimensions time, `extra_1`, `extra_2` and so on.
@@ -59,34 +73,29 @@ def to_dataset(
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from bieqno.assimilation import EnKF, Lorenz63, Observation, cycle, keep_ensembles, simulate
-        >>> model, observation = Lorenz63(), Observation([0, 2], 1.0)
-        >>> twin = simulate(model, observation, 4, state=jnp.array([-8.5, -7.0, 27.0]), key=jax.random.key(0))
+        >>> from bieqno.assimilation import EnKF, Lorenz63, Observation, System, cycle, keep_ensembles, simulate
+        >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
+        >>> twin = simulate(system, 4, key=jax.random.key(0))
         >>> start = jax.random.normal(jax.random.key(1), (5, 3)) + twin.truth[0]
-        >>> run = cycle(
-        ...     EnKF(), model, observation, start, twin.observations, record=keep_ensembles, key=jax.random.key(2)
-        ... )
-        >>> dict(to_dataset(run, twin, window=model.window).sizes)
+        >>> run = cycle(EnKF(), system, start, twin.observations, record=keep_ensembles, key=jax.random.key(2))
+        >>> dict(to_dataset(run, twin, window=0.5).sizes)
         {'time': 4, 'member': 5, 'state': 3, 'observation': 2}
     """
     if not isinstance(run.kept, Mapping):
         raise ValueError(f"a dataset needs a record that keeps a dictionary, got {type(run.kept).__name__}")
     if np.ndim(run.diverged):
-        raise ValueError("expected one run; select one of the sweep first, as in jax.tree.map(lambda x: x[0], run)")
+        raise ValueError("expected one run; select one of several first, as in jax.tree.map(lambda x: x[0], run)")
     diverged = int(run.diverged)
     steps = len(run.kept[next(iter(run.kept))]) if run.kept else 0
     sound = np.arange(steps) < (diverged if diverged >= 0 else steps)
     variables: dict[str, Any] = {}
     for name, kept in run.kept.items():
         value = np.asarray(kept)
-        axes = _DIMENSIONS.get(name) or ("time", *(f"{name}_{axis}" for axis in range(1, value.ndim)))
+        own = ("time", *(f"{name}_{axis}" for axis in range(1, value.ndim)))
+        axes, about = _KNOWN.get(name, (own, name))
         if np.issubdtype(value.dtype, np.floating):
             value = np.where(sound.reshape(-1, *[1] * (value.ndim - 1)), value, np.nan)
-        variables[name] = (
-            axes,
-            value.astype("i1") if value.dtype == bool else value,
-            {"long_name": _NAMES.get(name, name)},
-        )
+        variables[name] = (axes, value.astype("i1") if value.dtype == bool else value, {"long_name": about})
     if {"observed", "mask"} <= run.kept.keys():
         axes, value, about = variables["observed"]
         variables["observed"] = (axes, np.where(np.asarray(run.kept["mask"]), value, np.nan), about)
@@ -95,9 +104,9 @@ def to_dataset(
     if twin is not None:
         seen = twin.observations
         observed = np.where(np.asarray(seen.mask), np.asarray(seen.value), np.nan)
-        variables["truth"] = (("time", "state"), np.asarray(twin.truth), {"long_name": "true state"})
-        variables["observed"] = (("time", "observation"), observed, {"long_name": "observed values"})
-    data = xr.Dataset(variables)
+        variables["truth"] = (_STATE, np.asarray(twin.truth), {"long_name": "true state"})
+        variables["observed"] = (_SEEN, observed, {"long_name": "observed values"})
+    data = _xarray().Dataset(variables)
     data = data.assign_coords({name: np.arange(size) for name, size in data.sizes.items() if name != "time"})
     axis = {"axis": "T", "standard_name": "time", "units": "1", "long_name": "model time since the first ensemble"}
     data = data.assign_coords(time=("time", window * np.arange(1, steps + 1), axis))
@@ -106,12 +115,13 @@ def to_dataset(
     return data.assign_attrs(Conventions="CF-1.11", source="bieqno", diverged=diverged, **(attributes or {}))
 
 
-def save_dataset(data: xr.Dataset, path: str | Path) -> Path:
+def save_dataset(data: Dataset, path: str | Path) -> Path:
     """Write a dataset to a netCDF file, compressed, replacing what was there in one step; makes the folder if need be.
 
     Raises:
         PersistenceError: if the file cannot be written; nothing is left half-written.
     """
+    _xarray()
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     packed = {name: {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim}
@@ -119,6 +129,78 @@ def save_dataset(data: xr.Dataset, path: str | Path) -> Path:
     return path
 
 
-def load_dataset(path: str | Path) -> xr.Dataset:
+def load_dataset(path: str | Path) -> Dataset:
     """Read a dataset whole, and close the file."""
-    return xr.load_dataset(path, engine="h5netcdf")
+    return _xarray().load_dataset(path, engine="h5netcdf")
+
+
+def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
+    """Score a run against its truth, with intervals that respect the autocorrelation of its errors.
+
+    Scores of whole series, such as the spread-error ratio, come without an interval. For runs on independent truths
+    take one number each, and `bieqno.scores.independent_interval` of them.
+
+    Args:
+        data: from `to_dataset`, of a record that keeps ensembles, with a truth.
+        burn_in: windows at the beginning that do not count; neither do those after a divergence.
+        level: of the intervals.
+
+    Returns:
+        `mean`, `stderr`, `low` and `high`, each by `stage` (forecast, analysis) and `score`.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import ETKF, Lorenz63, Observation, System, cycle, keep_ensembles, simulate
+        >>> system = System(Lorenz63(window=0.1), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
+        >>> twin = simulate(system, 40, key=jax.random.key(0))
+        >>> start = jax.random.normal(jax.random.key(1), (10, 3)) + twin.truth[0]
+        >>> run = cycle(ETKF(), system, start, twin.observations, record=keep_ensembles, key=jax.random.key(2))
+        >>> table = summarise(to_dataset(run, twin), burn_in=10)
+        >>> spread = table["mean"].sel(score="spread")  # an observation reduces spread, whatever its value
+        >>> bool(spread.sel(stage="analysis") < spread.sel(stage="forecast"))
+        True
+    """
+    missing = {"prior", "posterior", "truth"} - set(data.data_vars)
+    if missing:
+        raise ValueError(f"expected ensembles and truth in the dataset, missing {sorted(missing)}")
+    keep = (np.arange(data.sizes["time"]) >= burn_in) & (data["sound"].values == 1)
+    if keep.sum() < 4:
+        raise ValueError(f"an interval needs 4 sound windows, {keep.sum()} are left after a burn-in of {burn_in}")
+    truth = jnp.asarray(data["truth"].values[keep])
+    rows = []
+    for name in ("prior", "posterior"):
+        members = jnp.asarray(data[name].values[keep])
+        mean = jnp.mean(members, axis=1)
+        series = {
+            "rmse": rmse(truth, mean),
+            "spread": spread(members),
+            "crps": crps(truth, members),
+            "energy_score": energy_score(truth, members),
+        }
+        whole = {
+            "relative_rmse": relative_rmse(truth, mean),
+            "spread_error_ratio": spread_error_ratio(truth, members),
+            "coverage_90": coverage(truth, members, 0.9),
+        }
+        intervals = [tuple(autocorrelated_interval(values, level)) for values in series.values()]
+        rows.append(intervals + [(float(value), np.nan, np.nan, np.nan) for value in whole.values()])
+    table = np.array(rows)
+    columns = {
+        column: (("stage", "score"), table[..., k]) for k, column in enumerate(("mean", "stderr", "low", "high"))
+    }
+    coordinates = {"stage": ["forecast", "analysis"], "score": [*series, *whole]}
+    return _xarray().Dataset(columns, coordinates, {"title": "Scores of a run", "level": level, "burn_in": burn_in})
+
+
+def tuning_dataset(tuning: Tuning) -> Dataset:
+    """Return the scores of all settings that `tune` tried as a dataset; the best are among its attributes."""
+    surface = _xarray().Dataset(
+        {
+            "score": (tuning.names, tuning.scores, {"long_name": "RMSE of the analysis mean, diverged runs left out"}),
+            "diverged": (tuning.names, tuning.diverged, {"long_name": "share of runs that diverged"}),
+            "windows": (tuning.names, tuning.windows, {"long_name": "windows that the setting was run for"}),
+        },
+        coords=dict(zip(tuning.names, tuning.values, strict=True)),
+    )
+    best = {f"best_{name}": value for name, value in tuning.best.items()}
+    return surface.assign_attrs(best, best_score=tuning.score, title="Settings tried, and their scores")

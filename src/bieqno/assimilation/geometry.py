@@ -9,20 +9,21 @@ from jaxtyping import Array, Float, Int
 from scipy.spatial import KDTree
 
 from bieqno.assimilation.localization import Neighbours
-from bieqno.assimilation.observation import Components, Observation
 
 DIGITS = 6  # to which relative positions are told apart, in units of the radius
 FEW = 32  # patterns up to which a product with ones and zeros is quicker than looking up
 
 
-class Places(eqx.Module):
+class Places:
     """Where values are, and of which kind each is: the variables of a state, or observations.
 
+    A value like a number or a text: equal places are equal, and none can be changed.
+
     Args:
-        positions: one row a value.
+        positions: one row per value.
         kinds: number of the field that each belongs to, counted from 0; None if there is one.
-        period: circumference of space, one number or one a dimension, infinite where it does not close; None if
-            it closes nowhere.
+        period: circumference of space, one number or one per dimension, infinite where it is not periodic; None if it is
+            nowhere.
 
     Example:
         >>> ring = Places(jnp.arange(40.0)[:, None], period=40.0)
@@ -32,10 +33,6 @@ class Places(eqx.Module):
         [0, 1, 2]
     """
 
-    positions: Float[np.ndarray, "n d"]
-    kinds: Int[np.ndarray, "n"]
-    period: tuple[float, ...] | None = eqx.field(static=True)
-
     def __init__(
         self,
         positions: Float[Array | np.ndarray, "n d"],
@@ -43,39 +40,44 @@ class Places(eqx.Module):
         *,
         period: float | tuple[float, ...] | None = None,
     ) -> None:
-        self.positions = np.asarray(positions, float)
+        self.positions = np.array(positions, float)
         if self.positions.ndim != 2:
-            raise ValueError(f"positions have one row a value, got shape {self.positions.shape}")
+            raise ValueError(f"positions have one row per value, got shape {self.positions.shape}")
         count, dimensions = self.positions.shape
-        self.kinds = np.zeros(count, int) if kinds is None else np.asarray(kinds, int)
+        self.kinds = np.zeros(count, int) if kinds is None else np.array(kinds, int)
         if self.kinds.shape != (count,) or (count and self.kinds.min() < 0):
             raise ValueError(f"{count} positions need as many kinds, counted from 0; got {self.kinds}")
         self.period = None if period is None else tuple(np.broadcast_to(period, dimensions).tolist())
+        self.positions.flags.writeable = self.kinds.flags.writeable = False
 
     @classmethod
     def grid(cls, *shape: int, fields: int = 1, period: float | tuple[float, ...] | None = None) -> "Places":
-        """A regular grid with spacing one, field after field, the last dimension running fastest."""
+        """Return a regular grid with spacing one, field after field, the last dimension running fastest."""
         points = np.stack(np.meshgrid(*(np.arange(size, dtype=float) for size in shape), indexing="ij"), axis=-1)
         points = points.reshape(-1, len(shape))
         return cls(np.tile(points, (fields, 1)), np.repeat(np.arange(fields), len(points)), period=period)
 
     @classmethod
     def apart(cls, count: int) -> "Places":
-        """Values without positions, each of its own kind: everything is near everything."""
+        """Return values without positions, each of its own kind: everything is near everything."""
         return cls(np.zeros((count, 1)), np.arange(count))
 
-    @property
-    def kind_count(self) -> int:
-        """Number of kinds."""
-        return int(self.kinds.max(initial=0)) + 1
-
     def at(self, numbers: Sequence[int] | Int[np.ndarray, "k"]) -> "Places":
-        """Some of them, such as those that are observed."""
+        """Return some of them, such as those that are observed."""
         chosen = np.asarray(numbers, int)
         return Places(self.positions[chosen], self.kinds[chosen], period=self.period)
 
+    def _identity(self) -> tuple[object, ...]:
+        return self.positions.shape, self.positions.tobytes(), self.kinds.tobytes(), self.period
 
-class Links(eqx.Module):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Places) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+
+class Stencil(eqx.Module):
     """For each of some places the others near it, padded to the same number.
 
     On a regular grid most places see the same: what depends on where things are, and on their kinds, is kept once for
@@ -91,8 +93,8 @@ class Links(eqx.Module):
 
     Example:
         >>> ring = Places.grid(40, period=40.0)
-        >>> links = Links.within(2.0, ring, ring.at(range(0, 40, 2)))
-        >>> links.indices.shape, links.offset[..., 0].tolist()
+        >>> stencil = Stencil.within(2.0, ring, ring.at(range(0, 40, 2)))
+        >>> stencil.indices.shape, stencil.offset[..., 0].tolist()
         ((40, 3), [[-0.5, 0.5, 0.0], [0.0, -1.0, 1.0]])
     """
 
@@ -104,7 +106,7 @@ class Links(eqx.Module):
     there: Int[Array, "P k"]
 
     @classmethod
-    def within(cls, radius: float, here: Places, there: Places) -> "Links":
+    def within(cls, radius: float, here: Places, there: Places) -> "Stencil":
         """All of `there` within a radius of each of `here`."""
         if here.period != there.period:
             raise ValueError(f"both places are of one space, got periods {here.period} and {there.period}")
@@ -147,10 +149,10 @@ class Links(eqx.Module):
         return last[..., pattern]
 
 
-class Surroundings(eqx.Module):
+class Neighbourhoods(eqx.Module):
     """What can act on each variable: the observations near it and the variables beside it.
 
-    Built once by `Surroundings.of`. The same learned weights serve in any surroundings of the same kinds and units.
+    Built once by `Neighbourhoods.of`. The same learned weights serve in any neighbourhoods of the same kinds and units.
 
     Args:
         near: for each variable the observations within the radius.
@@ -163,21 +165,21 @@ class Surroundings(eqx.Module):
 
     Example:
         >>> ring = Places.grid(8, period=8.0)
-        >>> around = Surroundings.of(ring, ring.at([0, 4]), radius=2.0, reach=1.0)
+        >>> around = Neighbourhoods.of(ring, ring.at([0, 4]), radius=2.0, reach=1.0)
         >>> around.near.spread(around.near.present).sum(axis=0).tolist(), around.beside.indices.shape
         ([1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0], (8, 3))
     """
 
-    near: Links
-    beside: Links
-    between: Links
+    near: Stencil
+    beside: Stencil
+    between: Stencil
     variables: Int[Array, "n"]
     observations: Int[Array, "m"]
     radius: float = eqx.field(static=True)
     reach: float = eqx.field(static=True)
 
     @classmethod
-    def of(cls, variables: Places, observations: Places, *, radius: float, reach: float) -> "Surroundings":
+    def of(cls, variables: Places, observations: Places, *, radius: float, reach: float) -> "Neighbourhoods":
         """Find what is near.
 
         Args:
@@ -191,9 +193,9 @@ class Surroundings(eqx.Module):
         if radius > half:
             raise ValueError(f"a radius is at most half the period, here {half:g}; got {radius:g}")
         return cls(
-            Links.within(radius, variables, observations),
-            Links.within(reach, variables, variables),
-            Links.within(radius, observations, observations),
+            Stencil.within(radius, variables, observations),
+            Stencil.within(reach, variables, variables),
+            Stencil.within(radius, observations, observations),
             jnp.asarray(variables.kinds),
             jnp.asarray(observations.kinds),
             float(radius),
@@ -216,45 +218,3 @@ def spacing(places: Places) -> float:
     if len(points) < 2:
         return 1.0
     return float(np.median(KDTree(points, boxsize=box).query(points, k=2)[0][:, 1]))
-
-
-def find_surroundings(
-    observation: Observation,
-    size: int,
-    *,
-    variables: Places | None = None,
-    observations: Places | None = None,
-    radius: float | None = None,
-    reach: float | None = None,
-) -> Surroundings:
-    """The surroundings that `train_filter` works with when told so much.
-
-    Args:
-        observation: what is observed.
-        size: number of state variables.
-        variables: see `train_filter`, as for the others.
-        observations: where the observations are.
-        radius: how far an observation can act.
-        reach: how far each variable looks at others.
-    """
-    places = Places.apart(size) if variables is None else variables
-    if len(places.positions) != size:
-        raise ValueError(f"places are known of {len(places.positions)} variables, the state has {size}")
-    if observations is None:
-        if not isinstance(observation.operator, Components):
-            raise ValueError(
-                "where the observations are follows only from observed components; "
-                "give `observations=Places(...)` for any other operator"
-            )
-        observations = places.at(observation.operator.indices)
-    values = observation.size(size)
-    if len(observations.positions) != values:
-        raise ValueError(f"places are known of {len(observations.positions)} observations, {values} are observed")
-    # One observation has no distance to others; that of the variables has the same unit.
-    apart = spacing(observations if len(np.unique(observations.positions, axis=0)) > 1 else places)
-    return Surroundings.of(
-        places,
-        observations,
-        radius=2.5 * apart if radius is None else radius,
-        reach=3.0 * spacing(places) if reach is None else reach,
-    )

@@ -70,41 +70,60 @@ class IndependentError(AbstractError):
 
 
 class CorrelatedError(AbstractError):
-    """Correlated errors of constant covariance.
+    """Correlated errors of constant covariance, which is decomposed once, when the law is made.
 
     Args:
         covariance: R, symmetric and positive semi-definite.
+        eigenvalues, eigenvectors: its decomposition; `CorrelatedError.of` makes it.
         floor: least standard deviation of any combination of components: the eigenvalues of R are
             not let below its square.
     """
 
     covariance: Float[Array, "m m"]
+    eigenvalues: Float[Array, "m"]
+    eigenvectors: Float[Array, "m m"]
     floor: float = eqx.field(static=True)
 
+    @classmethod
+    def of(cls, covariance: Float[Array, "m m"], floor: float) -> "CorrelatedError":
+        """Decompose a covariance."""
+        return cls(covariance, *jnp.linalg.eigh(covariance), floor)
+
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
-        """Standard deviation of each component."""
+        """Return the standard deviation of each component."""
         return jnp.sqrt(jnp.maximum(jnp.diagonal(self.covariance), self.floor**2))
 
-    def _power(self, power: float, mask: Bool[Array, "m"]) -> Float[Array, "m m"]:
-        # Missing components are cut out of R before its root is taken, and put back as a unit matrix.
-        both = mask[:, None] & mask[None, :]
-        R = jnp.where(both, self.covariance, jnp.eye(mask.shape[0], dtype=self.covariance.dtype))
-        values, vectors = jnp.linalg.eigh(R)
+    def _power(self, values: Float[Array, "m"], vectors: Float[Array, "m m"], power: float) -> Float[Array, "m m"]:
         return (vectors * jnp.maximum(values, self.floor**2) ** power) @ vectors.T
 
     def whiten(
         self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
     ) -> Float[Array, "k m"]:
         """Multiply by the symmetric root of the inverse of R: each result stays nearest its component."""
-        return jnp.where(mask, jnp.where(mask, rows, 0) @ self._power(-0.5, mask), 0)
+
+        # One mask after another where many are mapped over, so that only those with gaps are decomposed.
+        @jax.custom_batching.sequential_vmap
+        def decompose(mask: Bool[Array, "m"], law: CorrelatedError) -> tuple[Array, Array]:
+            return jax.lax.cond(
+                jnp.all(mask), lambda: (law.eigenvalues, law.eigenvectors), lambda: _without(law.covariance, mask)
+            )
+
+        return jnp.where(mask, jnp.where(mask, rows, 0) @ self._power(*decompose(mask, self), -0.5), 0)
 
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply by the symmetric root of R."""
-        return noise @ self._power(0.5, jnp.ones(noise.shape[1], bool))
+        return noise @ self._power(self.eigenvalues, self.eigenvectors, 0.5)
 
     def floored(self, floor: float) -> "CorrelatedError":
-        """The same law with a floor of at least this."""
+        """Return the same law with a floor of at least this."""
         return dataclasses.replace(self, floor=max(floor, self.floor))
+
+
+def _without(covariance: Float[Array, "m m"], mask: Bool[Array, "m"]) -> tuple[Float[Array, "m"], Float[Array, "m m"]]:
+    """Decompose a covariance with the missing components cut out, and put back as a unit matrix."""
+    both = mask[:, None] & mask[None, :]
+    values, vectors = jnp.linalg.eigh(jnp.where(both, covariance, jnp.eye(mask.shape[0], dtype=covariance.dtype)))
+    return values, vectors
 
 
 class ConstantLaw(eqx.Module):
@@ -161,7 +180,7 @@ def as_error(
     # A traced array has no values yet to look at.
     if not isinstance(array, jax.core.Tracer):
         _check(np.asarray(array))
-    return IndependentError(ConstantLaw(array), floor) if array.ndim < 2 else CorrelatedError(array, floor)
+    return IndependentError(ConstantLaw(array), floor) if array.ndim < 2 else CorrelatedError.of(array, floor)
 
 
 def _check(error: np.ndarray) -> None:

@@ -6,14 +6,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bieqno.assimilation.filters.filter import Filter
 from bieqno.assimilation.filters.learned.ennf import EnNF
-from bieqno.assimilation.models.forecast import Model
-from bieqno.assimilation.observation import Observation
-from bieqno.assimilation.records import keep_triples
-from bieqno.assimilation.trials import Trials, sweep
-from bieqno.assimilation.twin import Run, cycle
+from bieqno.assimilation.observation import Filter, Observation
+from bieqno.assimilation.system import System
+from bieqno.assimilation.trials import Trials, run_trials
+from bieqno.assimilation.twin import keep_triples
 from bieqno.scores import relative_rmse
+
+ARRAYS = ("prior", "posterior", "perturbed", "value", "mask", "reference", "teacher")
 
 
 class Lessons(eqx.Module):
@@ -23,7 +23,7 @@ class Lessons(eqx.Module):
 
     Args:
         prior: the ensembles that the teacher was given.
-        posterior: what it made of them.
+        posterior: its analyses of them.
         perturbed: the perturbed observations that it drew, or would have drawn.
         value: what was observed.
         mask: which of it was there.
@@ -51,7 +51,7 @@ class Lessons(eqx.Module):
         return self.prior.shape[0] * self.prior.shape[2]
 
     def standardise(self, student: EnNF) -> EnNF:
-        """A student that is standardised to these lessons."""
+        """Return a student that is standardised to these lessons."""
         predicted = jax.vmap(jax.vmap(self.observation.operator))(self.prior)
         # As the student will see them: a missing value is what each member predicts.
         perturbed = jnp.where(self.mask[:, None], self.perturbed, predicted)
@@ -59,7 +59,7 @@ class Lessons(eqx.Module):
 
     @classmethod
     def together(cls, *several: "Lessons") -> "Lessons":
-        """The lessons of several teachers of one observing system, numbered in the order given.
+        """Return the lessons of several teachers of one observing system, numbered in the order given.
 
         Raises:
             ValueError: if the lessons are of different observing systems, ensemble sizes or lengths of runs.
@@ -75,58 +75,22 @@ class Lessons(eqx.Module):
                     "lessons of different observing systems cannot be put together: teach each with the same one"
                 )
         numbered = [eqx.tree_at(lambda x: x.teacher, x, jnp.full_like(x.teacher, k)) for k, x in enumerate(several)]
-        arrays = ("prior", "posterior", "perturbed", "value", "mask", "reference", "teacher")
         return cls(
-            **{name: jnp.concatenate([getattr(x, name) for x in numbered]) for name in arrays},
+            **{name: jnp.concatenate([getattr(x, name) for x in numbered]) for name in ARRAYS},
             observation=several[0].observation,
             runs=sum(x.runs for x in several),
             left_out=sum(x.left_out for x in several),
         )
 
 
-class _Showing(eqx.Module):
-    """One run of a teacher, as a value: runs with teachers of one kind share one compilation."""
-
-    filter: Filter
-    model: Model
-    observation: Observation
-    limit: float = eqx.field(static=True)
-    key: PRNGKeyArray
-
-    def __call__(self, trial: Trials) -> tuple[Run, Float[Array, ""]]:
-        """All analyses of the run, and its relative error."""
-        done = cycle(
-            self.filter,
-            self.model,
-            self.observation,
-            trial.ensembles,
-            trial.twins.observations,
-            record=keep_triples,
-            limit=self.limit,
-            key=jax.random.fold_in(self.key, trial.numbers),
-        )
-        return done, relative_rmse(trial.twins.truth, jnp.mean(done.kept["posterior"], axis=1))
-
-
-def teach(
-    filter: Filter,
-    model: Model,
-    observation: Observation,
-    trials: Trials,
-    *,
-    lost: float = 0.5,
-    limit: float = 1e3,
-    key: PRNGKeyArray,
-) -> Lessons:
-    """Run a teacher through all trials and keep its analyses, except those of runs that went wrong.
+def teach(filter: Filter, system: System, trials: Trials, *, lost: float = 0.5, key: PRNGKeyArray) -> Lessons:
+    """Run a teacher on all trials and keep its analyses, except those of runs that went wrong.
 
     Args:
         filter: the teacher.
-        model: the dynamics.
-        observation: how states are observed.
+        system: what is filtered.
         trials: truths with their observations, and first ensembles.
         lost: a run whose relative error over all windows exceeds this has lost the truth.
-        limit: see `cycle`.
         key: for the analyses; runs are told apart by their numbers.
 
     Raises:
@@ -134,17 +98,17 @@ def teach(
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from bieqno.assimilation import EnKF, Lorenz63, Observation, make_trials
-        >>> model, observation = Lorenz63(), Observation([0, 2], 1.0)
-        >>> trials = make_trials(
-        ...     model, observation, 20, state=jnp.ones(3), truths=2, members=50, key=jax.random.key(0)
-        ... )
-        >>> lessons = teach(EnKF(), model, observation, trials, key=jax.random.key(1))
+        >>> from bieqno.assimilation import EnKF, Lorenz63, make_trials
+        >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.ones(3))
+        >>> trials = make_trials(system, 20, truths=2, members=50, key=jax.random.key(0))
+        >>> lessons = teach(EnKF(), system, trials, key=jax.random.key(1))
         >>> lessons.prior.shape, lessons.pairs, lessons.left_out
         ((40, 50, 3), 120, 0)
     """
-    runs, errors = sweep(_Showing(filter, model, observation, limit, key), trials)
-    sound = np.flatnonzero((np.asarray(runs.diverged) < 0) & (np.asarray(errors) <= lost))
+    runs = run_trials(filter, system, trials, record=keep_triples, key=key)
+    means = jnp.mean(runs.kept["posterior"], axis=2)
+    errors = np.asarray(jax.vmap(relative_rmse)(trials.twins.truth, means))
+    sound = np.flatnonzero((np.asarray(runs.diverged) < 0) & (errors <= lost))
     if not sound.size:
         raise ValueError(f"all {len(errors)} runs of the teacher diverged or lost the truth: it has nothing to teach")
 
@@ -152,14 +116,13 @@ def teach(
         return series[sound].reshape(-1, *series.shape[2:])
 
     seen = trials.twins.observations
-    windows = int(sound.size) * seen.value.shape[1]
     return Lessons(
         **{name: kept(runs.kept[name]) for name in ("prior", "posterior", "perturbed")},
         value=kept(seen.value),
         mask=kept(seen.mask),
         reference=kept(seen.reference),
-        teacher=jnp.zeros(windows, int),
-        observation=observation,
+        teacher=jnp.zeros(sound.size * seen.value.shape[1], int),
+        observation=system.observation,
         runs=int(sound.size),
         left_out=int(len(errors) - sound.size),
     )

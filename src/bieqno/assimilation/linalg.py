@@ -1,4 +1,4 @@
-"""The gain of an ensemble, accurate in 32 bits and fast inside compiled loops.
+"""Moments, noise and the gain of an ensemble, accurate in 32 bits and fast inside compiled loops.
 
 Accurate: where an error is a thousandth of the spread, as under an error law that passes through zero, ``I + S^T S``
 has a condition of a million and more, and 32 bits cannot even hold it. So it is never formed: everything here works
@@ -9,11 +9,53 @@ cores are free, a hundred times when they are busy. Eliminating by hand costs on
 and needs no threads (`benchmarks/filters.py` measures it). Large matrices go to LAPACK all the same.
 """
 
+import math
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jax.typing import DTypeLike
+from jaxtyping import Array, Float, PRNGKeyArray
 
 SMALL = 128  # up to this size elimination by hand was the faster way
+# Above about a thousand numbers XLA hands random numbers to its threads, which inside a loop of short steps costs four
+# times what it saves, and far more on a busy machine (measured by `benchmarks/filters.py`).
+BLOCK = 800
+LARGE = 64 * BLOCK  # from here on threads pay
+
+
+def anomalies(ensemble: Float[Array, "N n"]) -> tuple[Float[Array, "n"], Float[Array, "N n"]]:
+    """Mean, and deviations A scaled so that ``A.T @ A`` is the ensemble covariance.
+
+    One member has no deviation: its anomalies are zero, and whatever weighs by covariances leaves it alone.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> mean, A = anomalies(jnp.array([[1.0], [3.0]]))
+        >>> mean.tolist(), (A.T @ A).item()
+        ([2.0], 2.0)
+    """
+    mean = jnp.mean(ensemble, axis=0)
+    return mean, (ensemble - mean) / jnp.sqrt(max(ensemble.shape[0] - 1, 1)).astype(ensemble.dtype)
+
+
+def white_noise(shape: tuple[int, ...], dtype: DTypeLike, *, key: PRNGKeyArray) -> Float[Array, "..."]:
+    """Standard normal numbers, drawn in blocks small enough to stay on one thread.
+
+    Example:
+        >>> import jax
+        >>> white_noise((40, 40), jax.numpy.float32, key=jax.random.key(0)).shape
+        (40, 40)
+    """
+    size = math.prod(shape)
+    if size <= BLOCK or size >= LARGE:
+        return jax.random.normal(key, shape, dtype)
+    blocks = -(-size // BLOCK)
+    width = -(-size // blocks)
+
+    def draw(block_key: PRNGKeyArray) -> Float[Array, "w"]:
+        return jax.random.normal(block_key, (width,), dtype)
+
+    return jax.lax.map(draw, jax.random.split(key, blocks)).reshape(-1)[:size].reshape(shape)
 
 
 def increments(

@@ -41,10 +41,10 @@ def distances(
     """Euclidean distances between all pairs, round the shorter way where space is periodic.
 
     Args:
-        first: positions, one row a point.
-        second: positions, one row a point.
-        period: circumference of space, one number or one a dimension, infinite where it does not close; None if
-            it closes nowhere.
+        first: positions, one row per point.
+        second: positions, one row per point.
+        period: circumference of space, one number or one per dimension, infinite where it is not periodic; None if
+            it is nowhere.
 
     Example:
         >>> import jax.numpy as jnp
@@ -69,11 +69,13 @@ class Neighbours(eqx.Module):
         indices: numbers of the neighbouring observations, nearest first.
         distance: how far they are; infinite where a variable has fewer than others.
         observations: how many observations there are in all.
+        radius: how far was looked.
     """
 
     indices: Int[Array, "n k"]
     distance: Float[Array, "n k"]
     observations: int = eqx.field(static=True)
+    radius: float = eqx.field(static=True, default=np.inf)
 
     @classmethod
     def within(
@@ -90,8 +92,8 @@ class Neighbours(eqx.Module):
             radius: how far to look; infinity for all.
             variables: where the variables of the state are.
             observations: where the observations are.
-            period: circumference of space, one number or one a dimension, infinite where it does not close;
-                None if it closes nowhere.
+            period: circumference of space, one number or one per dimension, infinite where it is not periodic;
+                None if it is nowhere.
 
         Example:
             >>> import jax.numpy as jnp
@@ -102,7 +104,7 @@ class Neighbours(eqx.Module):
         here, there = np.asarray(variables, float), np.asarray(observations, float)
         _check(here.shape, there.shape, period)
         if not len(there):
-            return cls(jnp.zeros((len(here), 0), int), jnp.zeros((len(here), 0)), 0)
+            return cls(jnp.zeros((len(here), 0), int), jnp.zeros((len(here), 0)), 0, float(radius))
         length = np.broadcast_to(np.inf if period is None else np.asarray(period, float), here.shape[1:])
         box = np.where(np.isfinite(length), length, 0)  # the tree's way to say that a dimension does not close
         whole = np.where(box > 0, box, 1)
@@ -115,13 +117,13 @@ class Neighbours(eqx.Module):
         found, numbers = tree.query(here, k=np.arange(1, most + 1), distance_upper_bound=np.inf)
         found = np.where(found <= radius, found, np.inf)
         # Neighbours beyond the radius keep a valid number, and a weight of zero by their distance.
-        return cls(jnp.asarray(numbers, int), jnp.asarray(found, float), len(there))
+        return cls(jnp.asarray(numbers, int), jnp.asarray(found, float), len(there), float(radius))
 
 
 def _check(first: tuple[int, ...], second: tuple[int, ...], period: float | tuple[float, ...] | None) -> None:
     """Refuse positions and periods that do not go together."""
     if len(first) != 2 or len(second) != 2 or first[1] != second[1]:
-        raise ValueError(f"positions are rows of the same length, one a point; got shapes {first} and {second}")
+        raise ValueError(f"positions are rows of the same length, one per point; got shapes {first} and {second}")
     lengths = np.atleast_1d(np.inf if period is None else np.asarray(period, float))
     if lengths.shape not in {(1,), first[1:]} or not (lengths > 0).all():
         raise ValueError(f"a period is positive, one number or one for each of {first[1]} dimensions; got {period}")

@@ -1,6 +1,7 @@
 """What is observed of a state and with which error; and what a filter is handed in one window."""
 
 from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 import equinox as eqx
 import jax
@@ -9,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.assimilation.laws import AbstractError, as_error
-from bieqno.assimilation.noise import white_noise
+from bieqno.assimilation.linalg import white_noise
 
 
 class Components(eqx.Module):
@@ -54,6 +55,7 @@ class Observed(eqx.Module):
         operator: the observation operator H, of one state.
         start: the ensemble at the start of the window, from which the prior was forecast: for filters that
             run the model themselves. None outside of `cycle`, if nobody gives it.
+        perturbed: perturbed observations to use instead of drawing them, row i for member i; None to draw.
     """
 
     value: Float[Array, "m"]
@@ -62,6 +64,7 @@ class Observed(eqx.Module):
     error: AbstractError
     operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]
     start: Float[Array, "N n"] | None = None
+    perturbed: Float[Array, "N m"] | None = None
 
     @property
     def std(self) -> Float[Array, "m"]:
@@ -83,13 +86,33 @@ class Observed(eqx.Module):
         return self.error.whiten(rows, self.reference, self.mask)
 
     def perturb(self, count: int, *, key: PRNGKeyArray) -> Float[Array, "count m"]:
-        """Perturbed observations d_i.
+        """Return perturbed observations d_i: those that are given, or new ones.
 
-        They are a function of the key a filter is called with, and of nothing else: whatever the filter,
+        New ones are a function of the key a filter is called with, and of nothing else: whatever the filter,
         the same window and key see the same ones, and a record can keep those that were used.
         """
+        if self.perturbed is not None:
+            if self.perturbed.shape != (count, *self.value.shape):
+                raise ValueError(f"{count} members need as many perturbed observations, got {self.perturbed.shape}")
+            return self.perturbed
         noise = white_noise((count, self.value.shape[0]), self.value.dtype, key=key)
         return self.value + self.error.colour(noise, self.reference)
+
+    def or_prior(self, posterior: Float[Array, "N n"], prior: Float[Array, "N n"]) -> Float[Array, "N n"]:
+        """Return the posterior, or the prior as it is where nothing was observed."""
+        return jnp.where(jnp.any(self.mask), posterior, prior).astype(prior.dtype)
+
+
+@runtime_checkable
+class Filter(Protocol):
+    """An analysis: takes a prior ensemble and what was observed to a posterior ensemble.
+
+    Any function with this signature is a filter. With nothing observed it returns the prior. It passes `key` as it is to
+    `Observed.perturb`, and folds a number of its own into it for other randomness, so that comparisons are paired.
+    """
+
+    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Return the posterior ensemble, of the same shape."""
 
 
 class Observation(eqx.Module):
@@ -161,6 +184,7 @@ class Observation(eqx.Module):
         mask: Bool[Array, "_"] | None = None,
         reference: Float[Array, "_"] | None = None,
         start: Float[Array, "N n"] | None = None,
+        perturbed: Float[Array, "N m"] | None = None,
     ) -> Observed:
         """The observations of one window, as a filter wants them.
 
@@ -169,6 +193,7 @@ class Observation(eqx.Module):
             mask: which of them to use; None for all that are finite.
             reference: values to evaluate the error law at, such as the truth's; None for the observed ones.
             start: the ensemble at the start of the window.
+            perturbed: perturbed observations to use; None to draw them.
         """
         for name, other in (("mask", mask), ("reference", reference)):
             if other is not None and other.shape != value.shape:
@@ -177,4 +202,4 @@ class Observation(eqx.Module):
         mask = present if mask is None else mask & present
         value = jnp.where(mask, value, 0)
         reference = value if reference is None else jnp.where(mask, reference, 0)
-        return Observed(value, mask, reference, self.error, self.operator, start)
+        return Observed(value, mask, reference, self.error, self.operator, start, perturbed)

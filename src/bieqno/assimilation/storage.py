@@ -6,14 +6,14 @@ import equinox as eqx
 
 from bieqno import persistence
 from bieqno.assimilation import filters, models
-from bieqno.assimilation.filters.filter import Filter
-from bieqno.assimilation.geometry import Links, Surroundings
+from bieqno.assimilation.geometry import Neighbourhoods, Stencil
 from bieqno.assimilation.localization import Neighbours
+from bieqno.assimilation.observation import Filter
 from bieqno.persistence.tensorfile import PersistenceError
 
 _KNOWN = tuple(
     item
-    for item in (*vars(filters).values(), *vars(models).values(), Neighbours, Links, Surroundings)
+    for item in (*vars(filters).values(), *vars(models).values(), Neighbours, Stencil, Neighbourhoods)
     if isinstance(item, type) and issubclass(item, eqx.Module)
 )
 

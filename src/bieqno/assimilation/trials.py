@@ -1,4 +1,4 @@
-"""Independent repetitions of a twin experiment, to be mapped over."""
+"""Independent repetitions of a twin experiment, and a filter on all of them."""
 
 import os
 from collections.abc import Callable
@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
-from bieqno.assimilation.models.forecast import Model
-from bieqno.assimilation.observation import Observation
-from bieqno.assimilation.twin import Twin, simulate, spin_up
+from bieqno.assimilation.observation import Filter
+from bieqno.assimilation.system import System
+from bieqno.assimilation.twin import Record, Run, Twin, cycle, keep_moments, simulate, spin_up
 
 
 class Trials(eqx.Module):
-    """Truths with observations and first ensembles, all stacked along a first axis: `jax.vmap` over it.
+    """Truths with observations and first ensembles, all stacked along a first axis.
 
     Args:
         twins: the truths and their observations.
@@ -31,11 +31,9 @@ class Trials(eqx.Module):
 
 @eqx.filter_jit
 def make_trials(
-    model: Model,
-    observation: Observation,
+    system: System,
     windows: int,
     *,
-    state: Float[Array, "n"],
     truths: int,
     members: int,
     spread: float | Float[Array, "n"] = 1.0,
@@ -43,67 +41,91 @@ def make_trials(
     spin: int = 100,
     key: PRNGKeyArray,
 ) -> Trials:
-    """Simulate independent truths from the climatology, and an ensemble round the beginning of each.
+    """Simulate independent truths from the climatology, and an ensemble about the beginning of each.
 
     The mean of an ensemble is as far from the truth as its members are from the mean.
 
     Args:
-        model: the dynamics.
-        observation: how states are observed.
+        system: what is simulated; each truth spins up from near its state.
         windows: how many windows.
-        state: anywhere in the basin of the attractor; each truth spins up from near it.
         truths: how many truths.
         members: size of each ensemble.
         spread: standard deviation of the ensemble in each variable.
         disturbance: standard deviation of the noise that sets the truths' beginnings apart.
-        spin: windows to run before the truth begins, from `state` with that noise.
+        spin: windows to run before the truth begins, from the system's state with that noise.
         key: a different key makes different truths.
 
     Example:
         >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Lorenz96, Observation
-        >>> model, observation = Lorenz96(8), Observation(range(8), 1.0)
-        >>> trials = make_trials(
-        ...     model, observation, 5, state=jnp.ones(8), truths=3, members=4, key=jax.random.key(0)
-        ... )
+        >>> system = System(Lorenz96(8), Observation(range(8), 1.0), jnp.ones(8))
+        >>> trials = make_trials(system, 5, truths=3, members=4, key=jax.random.key(0))
         >>> trials.twins.truth.shape, trials.ensembles.shape
         ((3, 5, 8), (3, 4, 8))
     """
+    shape = system.state.shape
 
     def one(number: Int[Array, ""]) -> Trials:
         keys = jax.random.split(jax.random.fold_in(key, number), 5)
-        near = state + disturbance * jax.random.normal(keys[0], state.shape)
-        first = spin_up(model, near, spin, key=keys[1])[-1]
-        twin = simulate(model, observation, windows, state=first, key=keys[2])
-        centre = first + spread * jax.random.normal(keys[3], state.shape)
-        ensemble = centre + spread * jax.random.normal(keys[4], (members, *state.shape))
+        near = system.state + disturbance * jax.random.normal(keys[0], shape)
+        first = spin_up(system, spin, state=near, key=keys[1])[-1]
+        twin = simulate(system, windows, state=first, key=keys[2])
+        centre = first + spread * jax.random.normal(keys[3], shape)
+        ensemble = centre + spread * jax.random.normal(keys[4], (members, *shape))
         return Trials(twin, ensemble, number)
 
     return jax.vmap(one)(jnp.arange(truths))
 
 
+def run_trials(
+    filter: Filter, system: System, trials: Trials, *, record: Record = keep_moments, key: PRNGKeyArray
+) -> Run:
+    """Run a filter on every trial; every array of the result is stacked along a first axis.
+
+    Runs of filters of one kind and shape share one compilation, whatever their settings, if these are arrays.
+
+    Args:
+        filter: the analysis.
+        system: the model that the filter assumes, and how states are observed.
+        trials: truths with their observations, and first ensembles.
+        record: what to keep of each window.
+        key: for model error and analyses; trials are told apart by their numbers.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import ETKF, Lorenz63, Observation
+        >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.ones(3))
+        >>> trials = make_trials(system, 5, truths=3, members=4, key=jax.random.key(0))
+        >>> run_trials(ETKF(), system, trials, key=jax.random.key(1)).kept["mean"].shape
+        (3, 5, 3)
+    """
+    found: Run = sweep(_Assimilation(filter, system, record, key), trials)
+    return found
+
+
+class _Assimilation(eqx.Module):
+    """A `cycle` on one trial, as a value: what differs in arrays only is compiled once."""
+
+    filter: Filter
+    system: System
+    record: Record
+    key: PRNGKeyArray
+
+    def __call__(self, trial: Trials) -> Run:
+        key = jax.random.fold_in(self.key, trial.numbers)
+        observations = trial.twins.observations
+        return cycle(self.filter, self.system, trial.ensembles, observations, record=self.record, key=key)
+
+
 def sweep(run: Callable[[Trials], PyTree[Any]], trials: Trials) -> PyTree[Any]:
-    """Run every trial, one to a core: compiled once, results stacked along a first axis.
+    """Run every trial, one per core: compiled once, results stacked along a first axis.
 
     A small problem keeps one core busy and no more, and mapped by `jax.vmap` it was slower than one by one. So the
-    trials are dealt out to as many threads as there are cores, which a compiled program does not block.
+    trials are shared out among as many threads as the process may use cores, which a compiled program does not block.
 
     Args:
         run: from one trial to a PyTree of arrays, such as a `cycle`.
         trials: the trials.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> from bieqno.assimilation import ETKF, Lorenz63, Observation, cycle
-        >>> model, observation = Lorenz63(), Observation([0, 2], 1.0)
-        >>> trials = make_trials(
-        ...     model, observation, 5, state=jnp.ones(3), truths=3, members=4, key=jax.random.key(0)
-        ... )
-        >>> def run(trial):
-        ...     key = jax.random.fold_in(jax.random.key(1), trial.numbers)
-        ...     return cycle(ETKF(), model, observation, trial.ensembles, trial.twins.observations, key=key)
-        >>> sweep(run, trials).kept["mean"].shape
-        (3, 5, 3)
     """
     compiled = eqx.filter_jit(run)
 
@@ -111,11 +133,18 @@ def sweep(run: Callable[[Trials], PyTree[Any]], trials: Trials) -> PyTree[Any]:
         return jax.block_until_ready(compiled(jax.tree.map(lambda leaf: leaf[number], trials)))
 
     first = one(0)  # compiles
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(usable_cores()) as pool:
         rest = list(pool.map(one, range(1, trials.numbers.shape[0])))
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), first, *rest)
 
 
+def usable_cores() -> int:
+    """Return the number of cores that this process may use, which may be fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def first_windows(trials: Trials, windows: int) -> Trials:
-    """The same trials, cut short."""
+    """Return the same trials, cut short."""
     return eqx.tree_at(lambda t: t.twins, trials, jax.tree.map(lambda series: series[:, :windows], trials.twins))

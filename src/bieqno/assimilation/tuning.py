@@ -8,44 +8,46 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bieqno.assimilation.filters.filter import Filter
-from bieqno.assimilation.models.forecast import Model
-from bieqno.assimilation.observation import Observation
-from bieqno.assimilation.records import keep_mean
+from bieqno.assimilation.observation import Filter
+from bieqno.assimilation.system import System
 from bieqno.assimilation.trials import Trials, first_windows
-from bieqno.assimilation.twin import cycle
+from bieqno.assimilation.twin import cycle, keep_mean
 from bieqno.scores import rmse
 
 
 class Tuning(NamedTuple):
-    """The winner, and the score surface it won on.
+    """The best settings, and the scores of all that were tried; `tuning_dataset` makes a labelled surface of it.
 
-    Args:
-        best: the winning settings by name.
+    Attributes:
+        best: the best settings by name.
         score: their score: error of the analysis mean, averaged over windows and truths; infinite if all diverged.
-        surface: all settings tried, each with its score, its share of diverged runs and the number of
-            windows it was judged on; the winner is among its attributes, so that `save_dataset` stores both.
+        names: names of the settings, one per axis of the arrays below.
+        values: the values tried of each.
+        scores: score of every combination, diverged runs left out; infinite if all diverged.
+        diverged: share of runs that diverged.
+        windows: number of windows that each combination was run for.
     """
 
     best: dict[str, float]
     score: float
-    surface: xr.Dataset
+    names: tuple[str, ...]
+    values: tuple[Float[np.ndarray, "_"], ...]
+    scores: Float[np.ndarray, "..."]
+    diverged: Float[np.ndarray, "..."]
+    windows: Int[np.ndarray, "..."]
 
 
 def tune(
     build: Callable[..., Filter],
     settings: Mapping[str, Sequence[float]],
-    model: Model,
-    observation: Observation,
+    system: System,
     trials: Trials,
     *,
     burn_in: int,
     rungs: int = 1,
     keep: float = 1 / 3,
-    limit: float | Float[Array, "n"] = 1e6,
     chunk: int = 8,
     progress: Callable[[int, int], None] | None = None,
     key: PRNGKeyArray,
@@ -53,19 +55,17 @@ def tune(
     """Try all combinations of settings on all trials and take the best.
 
     With more than one rung by successive halving: all settings run over the first windows only, the best
-    share of them goes on to a longer series, and so forth to the whole. A setting with fewer diverged runs
-    beats one with more, whatever their errors.
+    share `keep` of them over ``1 / keep`` times as many, and so on up to the whole series. Settings with fewer diverged
+    runs come first, then those with the smaller error.
 
     Args:
-        build: makes a filter from the settings, given by name as traced numbers.
-        settings: the values to try for each name.
-        model: the dynamics.
-        observation: how states are observed.
-        trials: truths, observations and first ensembles to tune on.
+        build: makes the filter from settings given by name; these are traced, so that all share one compilation.
+        settings: the values to try of each.
+        system: what is filtered.
+        trials: truths for tuning.
         burn_in: windows at the beginning that do not count.
         rungs: 1 for a plain grid; otherwise the number of rounds of halving.
         keep: share of the settings that survives a round.
-        limit: see `cycle`.
         chunk: most settings to run at once, all trials of each together, as one compiled program.
         progress: called between chunks with the number of settings done and the number in this round.
         key: the same for all settings, so that they are compared on equal terms.
@@ -73,21 +73,18 @@ def tune(
     Example:
         >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import ETKF, Inflated, Lorenz63, Observation, make_trials
-        >>> model, observation = Lorenz63(window=0.25), Observation([0, 1, 2], 1.0)
-        >>> trials = make_trials(
-        ...     model, observation, 40, state=jnp.ones(3), truths=2, members=5, key=jax.random.key(0)
-        ... )
+        >>> system = System(Lorenz63(window=0.25), Observation([0, 1, 2], 1.0), jnp.ones(3))
+        >>> trials = make_trials(system, 40, truths=2, members=5, key=jax.random.key(0))
         >>> found = tune(
         ...     lambda inflation: Inflated(ETKF(), inflation), {"inflation": [0.1, 1.05]},
-        ...     model, observation, trials, burn_in=10, key=jax.random.key(1),
+        ...     system, trials, burn_in=10, key=jax.random.key(1),
         ... )
-        >>> found.best["inflation"], found.surface["score"].dims
-        (1.05, ('inflation',))
+        >>> found.best["inflation"], found.names, found.scores.shape
+        (1.05, ('inflation',), (2,))
     """
     names = tuple(settings)
-    values = [np.asarray(settings[name], float) for name in names]
-    if not names or any(v.ndim != 1 or not v.size for v in values):
-        raise ValueError(f"expected at least one value for each setting, got {dict(settings)}")
+    values = tuple(np.asarray(settings[name], float) for name in names)
+    table = _grid(build, names, values)
     length = trials.twins.truth.shape[1]
     if not rungs >= 1 or not 0 < keep < 1 or not chunk >= 1:
         raise ValueError(
@@ -98,28 +95,10 @@ def tune(
             f"the first rung has {round(length * keep ** (rungs - 1))} of {length} windows, "
             f"no more than the burn-in of {burn_in}"
         )
-
-    @eqx.filter_jit
-    def judge(part: Float[Array, "c p"], shown: Trials) -> tuple[Float[Array, "c r"], Bool[Array, "c r"]]:
-        def one(row: Float[Array, "p"], trial: Trials) -> tuple[Array, Array]:
-            run = cycle(
-                build(**dict(zip(names, row, strict=True))),
-                model,
-                observation,
-                trial.ensembles,
-                trial.twins.observations,
-                record=keep_mean,
-                limit=limit,
-                key=jax.random.fold_in(key, trial.numbers),
-            )
-            return jnp.mean(rmse(trial.twins.truth, run.kept)[burn_in:]), run.diverged >= 0
-
-        return jax.vmap(lambda row: jax.vmap(lambda trial: one(row, trial))(shown))(part)
-
-    table = np.array(list(itertools.product(*values)))
     score, diverged = np.full(len(table), np.inf), np.ones(len(table))
     windows = np.zeros(len(table), int)
     alive = np.arange(len(table))
+    judge = _Judge(build, names, system, burn_in, key)
     for rung in range(rungs):
         span = round(length * keep ** (rungs - 1 - rung))
         shown = first_windows(trials, span)
@@ -127,32 +106,48 @@ def tune(
         even = -(-len(alive) // -(-len(alive) // chunk))
         for begin in range(0, len(alive), even):
             part = alive[begin : begin + even]
-            padded = np.resize(part, even)
-            errors, lost = (np.asarray(x)[: len(part)] for x in judge(jnp.asarray(table[padded], float), shown))
+            rows = jnp.asarray(table[np.resize(part, even)], float)
+            errors, lost = (np.asarray(x)[: len(part)] for x in eqx.filter_jit(judge)(rows, shown))
             diverged[part], windows[part] = lost.mean(axis=1), span
-            kept = np.where(lost | ~np.isfinite(errors), np.nan, errors)
-            some = np.isfinite(kept).any(axis=1)
-            score[part] = np.where(some, np.nansum(kept, axis=1) / np.maximum(np.isfinite(kept).sum(axis=1), 1), np.inf)
+            sound = ~lost & np.isfinite(errors)
+            total = np.sum(errors, axis=1, where=sound)
+            score[part] = np.where(sound.any(axis=1), total / np.maximum(sound.sum(axis=1), 1), np.inf)
             if progress is not None:
                 progress(begin + len(part), len(alive))
         ranked = alive[np.lexsort((score[alive], diverged[alive]))]
         alive = ranked if rung == rungs - 1 else ranked[: max(1, round(len(ranked) * keep))]
-    best, winner = dict(zip(names, table[alive[0]].tolist(), strict=True)), float(score[alive[0]])
-    surface = _surface(names, values, score, diverged, windows)
-    return Tuning(best, winner, surface.assign_attrs({f"best_{k}": v for k, v in best.items()}, best_score=winner))
-
-
-def _surface(
-    names: tuple[str, ...], values: list[np.ndarray], score: np.ndarray, diverged: np.ndarray, windows: np.ndarray
-) -> xr.Dataset:
-    """Scores on the grid of settings."""
+    best = dict(zip(names, table[alive[0]].tolist(), strict=True))
     shape = tuple(v.size for v in values)
-    surface = xr.Dataset(
-        {
-            "score": (names, score.reshape(shape), {"long_name": "RMSE of the analysis mean, diverged runs left out"}),
-            "diverged": (names, diverged.reshape(shape), {"long_name": "share of runs that diverged"}),
-            "windows": (names, windows.reshape(shape), {"long_name": "windows the setting was judged on"}),
-        },
-        coords=dict(zip(names, values, strict=True)),
-    )
-    return surface.assign_attrs(title="Settings tried, and how they did")
+    surfaces = (x.reshape(shape) for x in (score, diverged, windows))
+    return Tuning(best, float(score[alive[0]]), names, values, *surfaces)
+
+
+class _Judge(eqx.Module):
+    """Errors and divergences of filters, one row of settings each, on all trials."""
+
+    build: Callable[..., Filter]
+    names: tuple[str, ...] = eqx.field(static=True)
+    system: System
+    burn_in: int = eqx.field(static=True)
+    key: PRNGKeyArray
+
+    def __call__(self, rows: Float[Array, "c p"], trials: Trials) -> tuple[Float[Array, "c r"], Bool[Array, "c r"]]:
+        def one(row: Float[Array, "p"], trial: Trials) -> tuple[Array, Array]:
+            filter = self.build(**dict(zip(self.names, row, strict=True)))
+            key = jax.random.fold_in(self.key, trial.numbers)
+            run = cycle(filter, self.system, trial.ensembles, trial.twins.observations, record=keep_mean, key=key)
+            return jnp.mean(rmse(trial.twins.truth, run.kept)[self.burn_in :]), run.diverged >= 0
+
+        return jax.vmap(lambda row: jax.vmap(lambda trial: one(row, trial))(trials))(rows)
+
+
+def _grid(
+    build: Callable[..., Filter], names: tuple[str, ...], values: tuple[Float[np.ndarray, "_"], ...]
+) -> Float[np.ndarray, "c p"]:
+    """Return all combinations of settings, one row each; each is built once, so that a filter can refuse its settings."""
+    if not names or any(v.ndim != 1 or not v.size for v in values):
+        raise ValueError(f"expected at least one value for each setting, got {dict(zip(names, values, strict=True))}")
+    table = np.array(list(itertools.product(*values)))
+    for row in table:
+        build(**dict(zip(names, row.tolist(), strict=True)))
+    return table

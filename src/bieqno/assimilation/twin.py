@@ -1,23 +1,24 @@
-"""Twin experiments: `simulate` a truth and its observations, `cycle` a filter through them."""
+"""Twin experiments: `simulate` a truth and its observations, `cycle` a filter through them; and what is kept of each window."""
 
-from typing import Any
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from bieqno.assimilation.filters.filter import Filter
-from bieqno.assimilation.models.forecast import Model, forecast
-from bieqno.assimilation.observation import Observation
-from bieqno.assimilation.records import Record, keep_moments
+from bieqno.assimilation.models.forecast import forecast
+from bieqno.assimilation.observation import Filter, Observed
+from bieqno.assimilation.system import System
+
+Ensemble: TypeAlias = Float[Array, "N n"]
 
 
 class Observations(eqx.Module):
     """A series of observations.
 
     Args:
-        value: observed values, one row a window; anything where missing.
+        value: observed values, one row per window; anything where missing.
         mask: which of them there are.
         reference: the values at which the filter evaluates the error law.
     """
@@ -33,13 +34,13 @@ class Observations(eqx.Module):
 
     @classmethod
     def of(cls, value: Float[Array, "T m"]) -> "Observations":
-        """Measured values, NaN where one is missing; the error law is evaluated at what was measured."""
+        """Return measured values, NaN where one is missing; the error law is evaluated at what was measured."""
         mask = jnp.isfinite(value)
         value = jnp.where(mask, value, 0)
         return cls(value, mask, value)
 
     def rebuilt(self) -> "Observations":
-        """The same, seen by a filter that rebuilds R from the observed value instead of knowing the truth's."""
+        """Return the same, for a filter that rebuilds R from the observed value instead of knowing the truth's."""
         return Observations(self.value, self.mask, jnp.where(self.mask, self.value, 0))
 
 
@@ -56,12 +57,12 @@ class Twin(eqx.Module):
 
 
 class Run(eqx.Module):
-    """A filter's way through a series of observations.
+    """The result of a filter on a series of observations.
 
     Args:
         kept: what the record kept of each window, stacked along a first axis.
-        ensemble: the last ensemble, to go on from.
-        diverged: the first window in which the filter diverged, counted from 0; -1 if it never did. What
+        ensemble: the last ensemble, to continue from.
+        diverged: the first window of the series in which the filter diverged, counted from 0; -1 if it never did. What
             is kept from there on repeats the last sound ensemble, and is no result.
     """
 
@@ -70,43 +71,78 @@ class Run(eqx.Module):
     diverged: Int[Array, ""]
 
 
+@runtime_checkable
+class Record(Protocol):
+    """Decides what is kept of a window; `key` is the one the filter was called with."""
+
+    def __call__(self, prior: Ensemble, posterior: Ensemble, observed: Observed, *, key: PRNGKeyArray) -> PyTree[Any]:
+        """Return any PyTree of arrays."""
+
+
+def keep_moments(prior: Ensemble, posterior: Ensemble, observed: Observed, *, key: PRNGKeyArray) -> dict[str, Array]:
+    """Keep mean and standard deviation of both ensembles: memory that does not grow with N."""
+    scale = jnp.sqrt(prior.shape[0] / max(prior.shape[0] - 1, 1)).astype(prior.dtype)
+    return {
+        "prior_mean": jnp.mean(prior, axis=0),
+        "prior_spread": jnp.std(prior, axis=0) * scale,
+        "mean": jnp.mean(posterior, axis=0),
+        "spread": jnp.std(posterior, axis=0) * scale,
+    }
+
+
+def keep_mean(prior: Ensemble, posterior: Ensemble, observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "n"]:
+    """Keep the mean of the analysis, and no more."""
+    return jnp.mean(posterior, axis=0)
+
+
+def keep_ensembles(prior: Ensemble, posterior: Ensemble, observed: Observed, *, key: PRNGKeyArray) -> dict[str, Array]:
+    """Keep both ensembles, for `to_dataset`, rank histograms and figures."""
+    return {"prior": prior, "posterior": posterior}
+
+
+def keep_triples(prior: Ensemble, posterior: Ensemble, observed: Observed, *, key: PRNGKeyArray) -> dict[str, Array]:
+    """Keep what a learned filter imitates: prior, predicted and perturbed observations, posterior.
+
+    The perturbed observations are those that the filter drew, if it perturbs, and otherwise those that it
+    would have drawn.
+    """
+    return {
+        "prior": prior,
+        "predicted": observed.predict(prior),
+        "perturbed": observed.perturb(prior.shape[0], key=key),
+        "observed": observed.value,
+        "std": observed.std,
+        "mask": observed.mask,
+        "posterior": posterior,
+    }
+
+
 @eqx.filter_jit
 def simulate(
-    model: Model,
-    observation: Observation,
+    system: System,
     windows: int,
     *,
-    state: Float[Array, "n"],
+    state: Float[Array, "n"] | None = None,
     mask: Bool[Array, "T m"] | None = None,
     key: PRNGKeyArray,
 ) -> Twin:
     """Run a truth and observe it at the end of every window.
 
     Args:
-        model: the dynamics.
-        observation: what is observed.
+        system: model and observation.
         windows: how many windows.
-        state: the true state at the beginning; see `spin_up` for one on the attractor.
-        mask: which values are there, if the network changes with time or has gaps; None for all.
+        state: the true state at the beginning; by default the system's. See `spin_up` for one on the attractor.
+        mask: which values there are, if the network changes with time or has gaps; None for all.
         key: for model error and observation errors.
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> twin = simulate(lambda z: 2 * z, Observation([0], 0.1), 3, state=jnp.ones(2), key=jax.random.key(0))
-        >>> twin.truth[:, 0].tolist()
+        >>> doubling = System(lambda z: 2 * z, Observation([0], 0.1), jnp.ones(2))
+        >>> simulate(doubling, 3, key=jax.random.key(0)).truth[:, 0].tolist()
         [2.0, 4.0, 8.0]
     """
-    state = jnp.asarray(state, jnp.result_type(state, float))  # whole numbers would stop at the first step
-    if windows < 0 or state.ndim != 1:
-        raise ValueError(f"expected a state (n,) and windows to run, got shape {state.shape} and {windows} windows")
-    observation.size(state.shape[0])
-    model_key, error_key = jax.random.split(key)
-
-    def advance(z: Float[Array, "n"], k: PRNGKeyArray) -> tuple[Array, Array]:
-        z = forecast(model, z[None], key=k)[0]
-        return z, z
-
-    truth = jax.lax.scan(advance, state, jax.random.split(model_key, windows))[1]
+    truth, error_key = _truth(system, windows, state, key)
+    observation = system.observation
     clean = jax.vmap(observation.operator)(truth)
     noise = jax.random.normal(error_key, clean.shape, clean.dtype)
     error = jax.vmap(lambda e, c: observation.error.colour(e[None], c)[0])(noise, clean)
@@ -117,81 +153,111 @@ def simulate(
     return Twin(truth, Observations(value, present, jnp.where(present, clean, 0)))
 
 
-def spin_up(model: Model, state: Float[Array, "n"], windows: int, *, key: PRNGKeyArray) -> Float[Array, "T n"]:
-    """States of a free run, one a window: with the first of them dropped, a sample of the climatology.
+@eqx.filter_jit
+def spin_up(
+    system: System, windows: int, *, state: Float[Array, "n"] | None = None, key: PRNGKeyArray
+) -> Float[Array, "T n"]:
+    """Return the states of a free run, one per window: without the first of them, a sample of the climatology.
 
     Args:
-        model: the dynamics.
-        state: where to begin.
+        system: the model; nothing is observed.
         windows: how many windows to run.
+        state: where to begin; by default the system's state.
         key: for model error.
     """
-    nothing = Observation([], 1.0)
-    return simulate(model, nothing, windows, state=state, key=key).truth
+    return _truth(system, windows, state, key)[0]
 
 
-@eqx.filter_jit
+def _truth(
+    system: System, windows: int, state: Float[Array, "n"] | None, key: PRNGKeyArray
+) -> tuple[Float[Array, "T n"], PRNGKeyArray]:
+    """Run the model once; return the states, and the key that is left for observation errors."""
+    begin = system.state if state is None else jnp.asarray(state, jnp.result_type(state, float))
+    if windows < 0 or begin.shape != system.state.shape:
+        raise ValueError(
+            f"expected a state {system.state.shape} and windows to run, got shape {begin.shape} and {windows} windows"
+        )
+    model_key, error_key = jax.random.split(key)
+
+    def advance(z: Float[Array, "n"], k: PRNGKeyArray) -> tuple[Array, Array]:
+        z = forecast(system.model, z[None], key=k)[0]
+        return z, z
+
+    return jax.lax.scan(advance, begin, jax.random.split(model_key, windows))[1], error_key
+
+
 def cycle(
     filter: Filter,
-    model: Model,
-    observation: Observation,
+    system: System,
     ensemble: Float[Array, "N n"],
     observations: Observations,
     *,
     record: Record = keep_moments,
-    limit: float | Float[Array, "n"] = 1e6,
+    first_window: int | Int[Array, ""] = 0,
     key: PRNGKeyArray,
 ) -> Run:
-    """Take an ensemble through a series of observations: forecast, analyse, record, and again.
+    """Take an ensemble through a series of observations: forecast, analyse, record, and repeat.
 
-    The only filtering loop, compiled as one program; sweeps are a `jax.vmap` of it.
+    The only filtering loop, compiled as one program. Window k uses the same key whatever the filter does.
 
     Args:
         filter: the analysis, any function ``(ensemble, observed, *, key) -> ensemble``.
-        model: the dynamics that the filter believes in.
-        observation: how states are observed.
+        system: the model that the filter assumes, and how states are observed.
         ensemble: the members at the beginning of the first window.
         observations: the observed values.
         record: what to keep of each window.
-        limit: a member beyond this absolute value, in any variable, has left the climatology: the run
-            has diverged, as it has when a value is not finite.
-        key: for model error and analysis; window k uses the same key whatever the filter does.
+        first_window: number of the first window, where a run continues an earlier one: random numbers are those that the
+            whole run would have used.
+        key: for model error and analysis.
 
     Example:
         >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import EnKF, Lorenz63
-        >>> model, observation = Lorenz63(), Observation([0, 2], 1.0)
+        >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
         >>> twin_key, start_key, run_key = jax.random.split(jax.random.key(0), 3)
-        >>> twin = simulate(model, observation, 20, state=jnp.array([-8.5, -7.0, 27.0]), key=twin_key)
+        >>> twin = simulate(system, 20, key=twin_key)
         >>> start = jnp.array([-8.0, -9.0, 28.0]) + jax.random.normal(start_key, (50, 3))
-        >>> run = cycle(EnKF(), model, observation, start, twin.observations, key=run_key)
+        >>> run = cycle(EnKF(), system, start, twin.observations, key=run_key)
         >>> run.kept["mean"].shape, run.diverged.item()
         ((20, 3), -1)
     """
     ensemble = jnp.asarray(ensemble, jnp.result_type(ensemble, float))
-    if ensemble.ndim != 2 or not ensemble.shape[0]:
-        raise ValueError(f"an ensemble has one row a member and at least one of them, got shape {ensemble.shape}")
-    size = observation.size(ensemble.shape[1])
-    if observations.value.shape[1] != size:
+    if ensemble.ndim != 2 or not ensemble.shape[0] or ensemble.shape[1] != system.size:
         raise ValueError(
-            f"the observation gives {size} values of a state of {ensemble.shape[1]} variables, "
+            f"an ensemble of this system has at least one member and {system.size} variables, got shape {ensemble.shape}"
+        )
+    if observations.value.shape[1] != system.observed:
+        raise ValueError(
+            f"{system.observed} values are observed of a state of {system.size} variables, "
             f"but the series has {observations.value.shape[1]}"
         )
+    return _cycle(filter, system, ensemble, observations, record, jnp.asarray(first_window), key)
 
+
+@eqx.filter_jit
+def _cycle(
+    filter: Filter,
+    system: System,
+    ensemble: Float[Array, "N n"],
+    observations: Observations,
+    record: Record,
+    first_window: Int[Array, ""],
+    key: PRNGKeyArray,
+) -> Run:
     def sound(members: Float[Array, "N n"]) -> Bool[Array, ""]:
         # A comparison with NaN is false, so this one test is also the one for finiteness.
-        return jnp.all(jnp.abs(members) <= limit)
+        return jnp.all(jnp.abs(members) <= system.limit)
 
     def step(
         carry: tuple[Array, Array], window: tuple[Array, tuple[PRNGKeyArray, PRNGKeyArray], Observations]
     ) -> tuple[tuple[Array, Array], PyTree[Any]]:
         start, diverged = carry
         index, (model_key, analysis_key), seen = window
-        prior = forecast(model, start, key=model_key)
+        prior = forecast(system.model, start, key=model_key)
         going = (diverged < 0) & sound(prior)
         # A lost ensemble stands still, so that nothing downstream ever computes with what is not finite.
         prior = jnp.where(going, prior, start)
-        observed = observation.window(seen.value, mask=seen.mask, reference=seen.reference, start=start)
+        observed = system.observation.window(seen.value, mask=seen.mask, reference=seen.reference, start=start)
         posterior = filter(prior, observed, key=analysis_key)
         if posterior.shape != prior.shape:
             raise ValueError(f"a filter keeps the shape {prior.shape}, got {posterior.shape}")
@@ -203,6 +269,6 @@ def cycle(
 
     index = jnp.arange(observations.value.shape[0])
     # Folding the number in, rather than splitting, keeps a window's keys whatever the length of the series.
-    keys = jax.vmap(lambda k: tuple(jax.random.split(jax.random.fold_in(key, k))))(index)
+    keys = jax.vmap(lambda k: tuple(jax.random.split(jax.random.fold_in(key, k))))(first_window + index)
     (last, diverged), kept = jax.lax.scan(step, (ensemble, jnp.array(-1)), (index, keys, observations))
     return Run(kept, last, diverged)

@@ -1,4 +1,4 @@
-"""What an experiment returns, and the one form in which every experiment is stored.
+"""The result of an experiment, the form in which it is stored, and what its numbers depend on.
 
 A folder for each experiment::
 
@@ -14,15 +14,20 @@ another has that one's name before its cases and data sets, as in ``lorenz63/N=2
 """
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
+import platform
 import secrets
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+import subprocess
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import xarray as xr
@@ -35,27 +40,9 @@ if TYPE_CHECKING:
 
 METRICS_FILE, CONFIG_FILE, ARRAYS_FILE, FIGURES_FOLDER = "metrics.json", "config.json", "arrays.nc", "figures"
 _OF_FILTERS = ("ensemble_size", "protocol", "diverged")
-
-
-class Progress(NamedTuple):
-    """Where a run stands, as told to `on_progress` before each of its parts and while it trains.
-
-    Attributes:
-        part: what comes now.
-        done: how many units of work are done.
-        total: out of how many.
-        seconds: since the beginning.
-        step: of a training that goes on, and `steps` out of how many; 0 outside of one.
-        loss: of that step.
-    """
-
-    part: str
-    done: float
-    total: float
-    seconds: float
-    step: int = 0
-    steps: int = 0
-    loss: float | None = None
+_PACKAGE = Path(__file__).parents[1]
+_PACKAGES = ("bieqno", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn")
+_DISPLAY = ("cli/", "lab/report/")  # what runs and shows experiments does not change their numbers
 
 
 @dataclass(frozen=True)
@@ -99,9 +86,9 @@ class Result:
     Attributes:
         experiment: its name.
         preset: the name of its settings.
-        seed: the seed that everything random in it grew from.
+        seed: what everything random was derived from.
         rows: its numbers.
-        arrays: what its figures are drawn from, by name.
+        arrays: the data behind its figures, by name.
         config: what else is known about the run, the content of ``config.json``.
     """
 
@@ -113,7 +100,7 @@ class Result:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def parts(self) -> dict[str, "Result"]:
-        """What was taken over from other experiments, by their names; a result of its own is its only part."""
+        """Return what was taken over from other experiments, by their names; a result of its own is its only part."""
         names = dict.fromkeys(
             name.split("/")[0] for name in (*self.arrays, *(row.case for row in self.rows)) if "/" in name
         )
@@ -128,18 +115,18 @@ class Result:
         return parts
 
     def value(self, case: str, method: str, metric: str) -> float:
-        """One number of the result; KeyError if it is not there."""
+        """Return one number of the result; KeyError if it is not there."""
         for row in self.rows:
             if (row.case, row.method, row.metric) == (case, method, metric):
                 return row.value
         raise KeyError(f"no {metric} of {method} in {case}")
 
     def select(self, **wanted: str | int) -> tuple[Row, ...]:
-        """The rows whose fields have the given values."""
+        """Return the rows whose fields have the given values."""
         return tuple(row for row in self.rows if all(getattr(row, name) == value for name, value in wanted.items()))
 
     def metrics(self) -> dict[str, Any]:
-        """The content of ``metrics.json``."""
+        """Return the content of ``metrics.json``."""
         rows = [
             {
                 name: known_to_json(value)
@@ -152,7 +139,7 @@ class Result:
 
 
 def write_result(result: Result, parent: str | os.PathLike[str], figures: Mapping[str, "Figure"] | None = None) -> Path:
-    """Store a result in the folder ``parent/experiment``, replacing an older one as a whole.
+    """Store a result in the folder ``parent/experiment``, replacing an older one as a whole, and return the folder.
 
     Everything is written to a folder beside it first: a run that dies on the way leaves the old result as it was.
 
@@ -160,9 +147,6 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
         result: what to store.
         parent: the folder of all experiments; made if it is not there.
         figures: Matplotlib figures by name; each becomes a PNG and an SVG.
-
-    Returns:
-        The folder of the experiment.
     """
     folder = Path(parent) / result.experiment
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -176,7 +160,7 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
         (fresh / FIGURES_FOLDER).mkdir()
         for name, figure in (figures or {}).items():
             figure.savefig(fresh / FIGURES_FOLDER / f"{name}.png", dpi=150)
-            # Without a date the same figure is the same file; text stays text, to be found and read aloud.
+            # Without a date the same figure is the same file; text stays text, to be searched and read aloud.
             with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
                 figure.savefig(fresh / FIGURES_FOLDER / f"{name}.svg", metadata={"Date": None})
         for name, content in ((CONFIG_FILE, result.config), (METRICS_FILE, result.metrics())):
@@ -203,19 +187,73 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
     if not isinstance(config, dict):
         raise ValueError(f"expected settings by name in {CONFIG_FILE}, got {type(config).__name__}")
     found, cases = _read_arrays(folder / ARRAYS_FILE), list(dict.fromkeys(row.case for row in rows))
-    # netCDF keeps groups by the alphabet; the experiment's own order is that of its rows.
+    # netCDF sorts groups by name; the experiment's own order is that of its rows.
     names = sorted(found, key=lambda name: cases.index(name) if name in cases else len(cases))
     arrays = {name: found[name] for name in names}
     return Result(stored["experiment"], stored["preset"], int(stored["seed"]), rows, arrays, config)
 
 
-def summarise(case: str, method: str, repetitions: Iterable[Mapping[str, float]]) -> list[Row]:
-    """Rows of all metrics of a method in a case, from the metrics of each repetition."""
-    collected: dict[str, list[float]] = {}
-    for metrics in repetitions:
-        for name, value in metrics.items():
-            collected.setdefault(name, []).append(value)
-    return [Row.of(case, method, metric, values) for metric, values in collected.items()]
+def provenance(experiment: str, settings: Any, seed: int) -> dict[str, Any]:
+    """Return all that is known before a run, as JSON: the beginning of ``config.json``.
+
+    Args:
+        experiment: its name.
+        settings: its settings, a dataclass.
+        seed: what everything random is derived from.
+    """
+    return {
+        "experiment": experiment,
+        "preset": settings.preset,
+        "seed": seed,
+        "settings": _plain(settings),
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
+        "code": _code_digest(),
+        "commit": _commit(),
+        "platform": {"system": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()},
+    }
+
+
+def run_key(config: Mapping[str, Any]) -> str:
+    """Return a digest of everything that the numbers depend on, from `provenance`: code and versions first, then all."""
+
+    def digest(*names: str) -> str:
+        decisive = {name: config[name] for name in names}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    return f"{digest('versions', 'code')[:6]}-{digest('experiment', 'settings', 'seed', 'versions', 'code')[:12]}"
+
+
+@cache
+def _code_digest() -> str:
+    """Return a digest of the source and the learned weights that the numbers depend on, committed or not."""
+    digest = hashlib.sha256()
+    for path in sorted([*_PACKAGE.rglob("*.py"), *_PACKAGE.rglob("*.bieqno"), *_PACKAGE.rglob("*.csv")]):
+        name = path.relative_to(_PACKAGE).as_posix()
+        if not name.startswith(_DISPLAY):
+            digest.update(f"{name}\0".encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+@cache
+def _commit() -> str | None:
+    """Return the commit that the package is at, with a plus if files were changed since; None outside a repository."""
+    command = ["git", "-C", str(_PACKAGE), "describe", "--always", "--abbrev=12", "--match=", "--dirty=+"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() or None
+
+
+def _plain(value: Any) -> Any:
+    """Return settings as JSON represents them."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else repr(value)
 
 
 def _read_arrays(path: Path) -> dict[str, xr.Dataset]:

@@ -1,31 +1,172 @@
-"""What an experiment is: what it says about itself, its settings by name, and the study that makes its numbers."""
+"""A study: its description, its settings by name, the function that makes its numbers, and one run of it.
 
+Finished cases of a run are kept on disk, so that ``--resume`` need not compute them again. A case is a name and some arrays in
+one file, written beside and renamed, so that a run may be killed at any time. The folder is hidden beside the result, and its
+name holds a digest of all that the numbers depend on: a run never reads the cases of another.
+"""
+
+import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeAlias, TypeVar, runtime_checkable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from urllib.parse import quote
 
+import numpy as np
 import xarray as xr
 
-from bieqno.lab.cases import Cases
 from bieqno.lab.nearest import unknown
-from bieqno.lab.results import Progress, Result, Row
+from bieqno.lab.results import Result, Row
+from bieqno.persistence.tensorfile import PersistenceError, read_tensors, write_tensors
 from bieqno.training import Progress as TrainingProgress
 
 Findings: TypeAlias = tuple[Sequence[Row], Mapping[str, xr.Dataset]]
-"""The numbers of a study, and by name what its figures are drawn from."""
+"""The rows of a study, and the data behind its figures by name."""
+_KIND = "case"
+
+
+@dataclass(frozen=True)
+class Cases:
+    """The store of finished cases.
+
+    Attributes:
+        folder: where they are; None to keep nothing.
+        prefix: the beginning of all names.
+        taken: names of the cases that were read instead of computed.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as parent:
+        ...     first = Cases.beside(parent, "study", "0123").take("a", lambda: {"x": np.ones(2)})
+        ...     again = Cases.beside(parent, "study", "0123").take("a", lambda: {"x": np.zeros(2)})
+        >>> again["x"]
+        array([1., 1.])
+    """
+
+    folder: Path | None = None
+    prefix: str = ""
+    taken: list[str] = field(default_factory=list)
+
+    @classmethod
+    def beside(cls, parent: str | Path, experiment: str, key: str) -> "Cases":
+        """Return the cases of the run of an experiment that has this key."""
+        return cls(Path(parent) / f".{experiment}.{key}.cases")
+
+    def within(self, part: str) -> "Cases":
+        """Return the same store for a part of the run, whose names may equal those of another part."""
+        return Cases(self.folder, f"{self.prefix}{part}/", self.taken)
+
+    def take(self, name: str, compute: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """Return the arrays of a case: read if it is finished, computed and kept otherwise."""
+        path = self._path(name)
+        if path is not None and path.exists():
+            try:
+                found = read_tensors(path, kind=_KIND)[0]
+            except PersistenceError:
+                path.unlink()  # damaged: compute it again
+            else:
+                self.taken.append(self.prefix + name)
+                return found
+        arrays = dict(compute())
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_tensors(path, arrays, kind=_KIND, description=self.prefix + name)
+        return arrays
+
+    def checkpoint(self, name: str) -> Path | None:
+        """Return where the training that a case begins with keeps its checkpoint; None if nothing is kept."""
+        path = self._path(name)
+        return None if path is None else path.with_suffix(".training")
+
+    def finished(self) -> int:
+        """Return how many cases are kept."""
+        return 0 if self.folder is None else sum(1 for _ in self.folder.glob("*.case"))
+
+    def remove(self) -> None:
+        """Delete all."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    @staticmethod
+    def remove_outdated(parent: str | Path, experiment: str, key: str) -> None:
+        """Delete cases of an experiment that other code or versions than those of the key left: no run will read them."""
+        current = f".{experiment}.{key.split('-')[0]}-"
+        for folder in Path(parent).glob(f".{experiment}.*.cases"):
+            if not folder.name.startswith(current):
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _path(self, name: str) -> Path | None:
+        return None if self.folder is None else self.folder / f"{quote(self.prefix + name, safe=' ,=')}.case"
+
+
+class Progress(NamedTuple):
+    """The state of a run, given to `on_progress` before each part and during training.
+
+    Attributes:
+        part: what is computed now.
+        done: units of work done, out of `total`.
+        total: units of work.
+        seconds: since the beginning.
+        step: of a training under way, out of `steps`; 0 outside of one.
+        steps: of that training.
+        loss: of that step.
+    """
+
+    part: str
+    done: float
+    total: float
+    seconds: float
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a study: its seed, the methods asked for, where cases are kept and who hears of its progress."""
+
+    seed: int = 0
+    only: Collection[str] = ()
+    cases: Cases = field(default_factory=Cases)
+    on_progress: Callable[[Progress], None] | None = None
+    started: float = field(default_factory=time.perf_counter)
+
+    def wants(self, method: str) -> bool:
+        """Return whether a method is to be run."""
+        return not self.only or method in self.only
+
+    def progress(
+        self, part: str, done: float, total: float = 1.0, training: TrainingProgress | Progress | None = None
+    ) -> None:
+        """Report the part that begins, how much is done, and the state of a training under way."""
+        if self.on_progress is not None:
+            step = (0, 0, None) if training is None else (training.step, training.steps, training.loss)
+            self.on_progress(Progress(part, done, total, time.perf_counter() - self.started, *step))
+
+    def training(self, part: str) -> Callable[[TrainingProgress], None]:
+        """Return the `on_progress` of a training that is all there is to do in this part of the run."""
+        return lambda p: self.progress(part, p.step / p.steps, training=p)
+
+    def between(self, begin: float, end: float, label: str = "") -> "Run":
+        """Return the same run with its progress scaled to a share of the whole, and `label` before the part."""
+
+        def scaled(p: Progress) -> None:
+            self.progress(label + p.part, begin + (end - begin) * p.done / p.total, training=p)
+
+        return replace(self, on_progress=scaled)
 
 
 @dataclass(frozen=True)
 class Description:
-    """For lists and reports.
+    """What lists and reports say of a study.
 
     Attributes:
         title: in a few words.
         question: what is asked, in two sentences that need no paper.
         claim: what the paper claims.
         minutes: about how long each preset takes on two quiet cores.
-        methods: the names that can be chosen with ``--only``; empty if the methods cannot be run one by one.
+        methods: names that can be chosen with ``--only``; empty if the methods cannot be run one by one.
     """
 
     title: str
@@ -33,33 +174,6 @@ class Description:
     claim: str
     minutes: Mapping[str, float]
     methods: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Run:
-    """One run of a study: what it is to do, what it keeps and whom it tells; see `Experiment.run`."""
-
-    seed: int
-    only: Collection[str]
-    cases: Cases
-    on_progress: Callable[[Progress], None] | None
-    started: float = field(default_factory=time.perf_counter)
-
-    def wants(self, method: str) -> bool:
-        """Whether a method is to be run."""
-        return not self.only or method in self.only
-
-    def tell(
-        self,
-        part: str,
-        done: int | float,
-        total: int | float = 1.0,
-        training: TrainingProgress | Progress | None = None,
-    ) -> None:
-        """Say what comes now, how much is done out of how much, and where the training stands if one goes on."""
-        if self.on_progress is not None:
-            step = (0, 0, None) if training is None else (training.step, training.steps, training.loss)
-            self.on_progress(Progress(part, done, total, time.perf_counter() - self.started, *step))
 
 
 @runtime_checkable
@@ -76,9 +190,7 @@ S = TypeVar("S", bound=HasPreset)
 
 @dataclass(frozen=True)
 class Experiment(Generic[S]):
-    """A study with a name, what is said about it and the settings that it is run with.
-
-    It is a value: `dataclasses.replace` gives one that does the same with another study.
+    """A study with its name, description and settings; `dataclasses.replace` makes one with another study.
 
     Attributes:
         name: as on the command line and in results.
@@ -87,7 +199,6 @@ class Experiment(Generic[S]):
         study: makes the findings, given settings and a `Run`.
 
     Example:
-        >>> import numpy as np
         >>> from types import SimpleNamespace
         >>> def study(s, run):
         ...     drawn = np.random.default_rng(run.seed).uniform(size=s.draws)
@@ -116,10 +227,10 @@ class Experiment(Generic[S]):
 
         Args:
             settings: what to run, or the name of a preset.
-            seed: what everything random grows from.
+            seed: what everything random is derived from.
             only: the methods to run, all if empty.
             cases: where trainings and finished cases are kept.
-            on_progress: called before each part, and while it trains.
+            on_progress: called before each part, and during training.
 
         Raises:
             ValueError: if there is no such preset, or if some methods are asked for where they cannot be run one by one.

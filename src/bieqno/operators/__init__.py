@@ -2,11 +2,11 @@
 
 from bieqno.operators.attention import AttentionPool, CrossAttentionPool
 from bieqno.operators.equivariant import ElementwiseOperator, EquivariantOperator
+from bieqno.operators.fixed import FourierFeatures, Standardiser, frozen
 from bieqno.operators.invariant import InvariantOperator
-from bieqno.operators.networks import MLP, FourierFeatures
+from bieqno.operators.networks import MLP
 from bieqno.operators.pooling import AbstractPool, CustomPool, MeanPool
 from bieqno.operators.posterior import PosteriorOperator
-from bieqno.operators.scaling import Standardiser
 from bieqno.operators.trunk import TrunkAndBranch
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "PosteriorOperator",
     "Standardiser",
     "TrunkAndBranch",
+    "frozen",
 ]

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.operators.fixed import FourierFeatures
+
 Network: TypeAlias = Callable[..., Any]
 """A callable from one vector to one vector, ``[p] -> [q]``."""
 
@@ -22,30 +24,6 @@ class NetworkSettings(TypedDict, total=False):
 
     activation: Callable[[Array], Array]
     residual: bool
-
-
-class FourierFeatures(eqx.Module):
-    """A vector together with cosines and sines of fixed random projections of it.
-
-    They let a network resolve fine scales of its input that it would otherwise learn last. The frequencies
-    are drawn from a normal distribution of standard deviation `scale` (in cycles per unit) and stay fixed.
-
-    Example:
-        >>> import jax
-        >>> features = FourierFeatures(2, 8, scale=1.0, key=jax.random.key(0))
-        >>> features(jax.numpy.zeros(2)).shape
-        (18,)
-    """
-
-    frequencies: Float[Array, "k p"]
-
-    def __init__(self, in_size: int, count: int, *, scale: float = 1.0, key: PRNGKeyArray) -> None:
-        self.frequencies = scale * jax.random.normal(key, (count, in_size))
-
-    def __call__(self, x: Float[Array, "p"]) -> Float[Array, "q"]:
-        """Return ``x`` with its features appended."""
-        phase = 2 * jnp.pi * (jax.lax.stop_gradient(self.frequencies) @ x)
-        return jnp.concatenate([x, jnp.cos(phase), jnp.sin(phase)])
 
 
 class MLP(eqx.Module):

@@ -28,7 +28,7 @@ Known: TypeAlias = type[eqx.Module] | Callable[..., Any]
 
 _KIND = "module"
 _OWN: tuple[Known, ...] = (
-    *(getattr(operators, name) for name in operators.__all__),
+    *(item for item in vars(operators).values() if inspect.isclass(item)),
     LowRankGaussian,
     eqx.nn.Linear, eqx.nn.Identity, eqx.nn.LayerNorm,
     jax.nn.relu, jax.nn.gelu, jax.nn.silu, jax.nn.tanh, jax.nn.elu, jax.nn.selu, jax.nn.celu, jax.nn.softplus,

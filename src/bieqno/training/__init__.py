@@ -3,5 +3,6 @@
 from bieqno.training.loop import ADAM, fit
 from bieqno.training.result import FitResult, Progress, TrainingError
 from bieqno.training.sources import StoredData
+from bieqno.training.step import trainable
 
-__all__ = ["ADAM", "FitResult", "Progress", "StoredData", "TrainingError", "fit"]
+__all__ = ["ADAM", "FitResult", "Progress", "StoredData", "TrainingError", "fit", "trainable"]

@@ -6,6 +6,7 @@ import hashlib
 import inspect
 import types
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -62,7 +63,7 @@ def read_checkpoint(folder: Path, like: T, *, run: str) -> tuple[T, dict[str, np
     same = [(s.shape, s.dtype) == (e.shape, e.dtype) for s, e in zip(stored, expected, strict=True)]
     if found != run or not all(same):
         raise ValueError(
-            f"the checkpoint in {folder} belongs to another run (other module, key, loss, data or optimizer); "
+            f"the checkpoint in {folder} belongs to another run ({_difference(found, run)}); "
             "choose another folder, or delete it to start anew"
         )
     restored = [_restore(s, leaf) for s, leaf in zip(stored, leaves, strict=True)]
@@ -72,10 +73,24 @@ def read_checkpoint(folder: Path, like: T, *, run: str) -> tuple[T, dict[str, np
     return eqx.combine(jax.tree.unflatten(structure, restored), rest), history
 
 
+def run_name(identity: str, *parts: Any) -> str:
+    """Name a run by the version of the package, the identity of its objective, and the fingerprint of its parts."""
+    return "\n".join([version("bieqno"), fingerprint(identity), fingerprint(*parts)])
+
+
+def _difference(found: str, run: str) -> str:
+    """Say in what two runs differ."""
+    (old, *identities), (new, *others) = found.split("\n"), run.split("\n")
+    if old != new:
+        return f"written by bieqno {old}, this is {new}"
+    return "other identity" if identities[:1] != others[:1] else "other module, key, loss, data or optimizer"
+
+
 def fingerprint(*parts: Any) -> str:
     """A digest of what defines a run: arrays, settings, and functions with the values that they close over.
 
-    It is the same in every process, and differs where a learning rate, the data or the code of a loss differs.
+    It is the same in every process, and differs where a learning rate, the data or the code of a loss differs. Code that a
+    loss calls by a global name is not seen; the version and the identity in `run_name` stand for it.
     """
     digest = hashlib.sha256()
     _describe(parts, digest.update, set())
@@ -110,21 +125,16 @@ def _parts(value: Any) -> list[Any]:
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+        fields = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+        return [*fields, type(value).__call__ if callable(value) else None]
+    if inspect.iscode(value):
+        return [value.co_code, list(value.co_consts), list(value.co_names)]
     value = inspect.unwrap(value) if callable(value) else value
     if inspect.ismethod(value):
         return [value.__self__, value.__func__]
     if inspect.isfunction(value):
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
-        constants = [x for x in value.__code__.co_consts if not inspect.iscode(x)]
-        return [
-            value.__code__.co_code,
-            constants,
-            list(value.__code__.co_names),
-            value.__defaults__,
-            value.__kwdefaults__,
-            cells,
-        ]
+        return [value.__code__, value.__defaults__, value.__kwdefaults__, cells]
     return []
 
 

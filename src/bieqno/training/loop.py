@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from threadpoolctl import threadpool_limits
 
 from bieqno.persistence.tensorfile import PersistenceError
-from bieqno.training.checkpoint import fingerprint, prepare_folder, read_checkpoint, write_checkpoint
+from bieqno.training.checkpoint import prepare_folder, read_checkpoint, run_name, write_checkpoint
 from bieqno.training.record import judge, out_of_patience, progress, start, story
 from bieqno.training.result import FitResult, Progress, TrainingError
 from bieqno.training.step import State, Step, run_chunk
@@ -33,7 +33,7 @@ ADAM = optax.adam(1e-3)
 def fit(
     module: M,
     loss: Callable[..., Any],
-    sample_batch: Callable[..., Any],
+    source: Callable[..., Any],
     *,
     steps: int,
     key: PRNGKeyArray,
@@ -47,6 +47,7 @@ def fit(
     mesh: Mesh | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 30.0,
+    identity: str = "",
     on_progress: Callable[[Progress], None] | None = None,
 ) -> FitResult[M]:
     """Train a module by stochastic gradient descent.
@@ -54,12 +55,12 @@ def fit(
     Args:
         module: what is trained: all its floating-point arrays.
         loss: ``loss(module, batch, key=key)``, the mean loss over a batch.
-        sample_batch: the batch source, ``sample_batch(key)``: stored arrays (`StoredData`) and fresh simulations alike.
+        source: the batch source, ``source(key)``: stored arrays (`StoredData`) and fresh simulations alike.
         steps: number of optimizer steps.
         key: random key of the whole run.
         optimizer: an Optax optimizer; only those that call the loss themselves (line searches) do not work.
-        source_state: makes the source a living one: ``sample_batch(key, state)`` is given the state, and
-            ``loss`` returns ``(value, new_state)``, for example the module's own analyses to go on from.
+        source_state: makes the source a stateful one: ``source(key, state)`` is given the state, and
+            ``loss`` returns ``(value, new_state)``, for example the module's own analyses to continue from.
         validate: held-out loss of a module, compiled; evaluated after every chunk, and the best module is returned.
         patience: stop after that many validations without improvement.
         chunk_steps: steps per compiled chunk.
@@ -69,6 +70,8 @@ def fit(
         mesh: devices over which the first axis of each batch is spread (data-parallel).
         checkpoint: folder for the checkpoint; a run that finds its own there goes on from it.
         checkpoint_seconds: time between checkpoints at least; 0 writes one after every chunk.
+        identity: names the objective in the checkpoint; change it where the meaning of `loss` or `source` changes in code
+            that they call. With the version of bieqno it is a part of what a checkpoint must agree with.
         on_progress: called after every chunk.
 
     Returns:
@@ -97,19 +100,18 @@ def fit(
     if patience is not None and validate is None:
         raise ValueError("patience counts validations without improvement, but validate is None")
     if microbatches > 1 and source_state is not None:
-        raise ValueError("a living batch source does not go with microbatches")
+        raise ValueError("a stateful batch source cannot be used with microbatches")
     if mesh is not None:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # axes that the compiler may use as it sees fit
-    step = Step(loss, sample_batch, optimizer, source_state is not None, microbatches, mesh)
+    step = Step(loss, source, optimizer, source_state is not None, microbatches, mesh)
     record = start(module, optimizer, source_state)
     _check_batch(step, record.state, key, mesh)
 
     folder = None if checkpoint is None else Path(checkpoint)
     run, losses, validations = "", np.zeros(0, np.float32), np.zeros(0, np.float32)
     if folder is not None:
-        run = fingerprint(
-            key, record, step.loss, step.sample_batch, optimizer, validate, chunk_steps, microbatches, mesh is None
-        )
+        parts = (key, record, loss, source, optimizer, validate, chunk_steps, microbatches, mesh is None)
+        run = run_name(identity, *parts)
         prepare_folder(folder)
         found = read_checkpoint(folder, record, run=run)
         if found is not None:
@@ -193,8 +195,8 @@ def _check_batch(step: Step, state: State, key: PRNGKeyArray, mesh: Mesh | None)
     if mesh is None and step.microbatches == 1:
         return
     pieces = step.microbatches * (1 if mesh is None else mesh.devices.shape[0])
-    source = step.sample_batch
-    batch = eqx.filter_eval_shape(lambda k: source(k, state.source) if step.living else source(k), key)
+    source = step.source
+    batch = eqx.filter_eval_shape(lambda k: source(k, state.source_state) if step.stateful else source(k), key)
     for leaf in jax.tree.leaves(batch):
         if (not leaf.ndim and step.microbatches > 1) or (leaf.ndim and leaf.shape[0] % pieces):
             raise ValueError(

@@ -92,5 +92,5 @@ def story(
         best_step=int(record.best_step if use_best else state.step),
         skipped=int(state.skipped),
         stopped_early=stopped,
-        source_state=state.source,
+        source_state=state.source_state,
     )

@@ -32,7 +32,7 @@ class FitResult(Generic[M]):
         best_step: the step after which `module` was taken.
         skipped: number of steps left out because loss or gradient was not finite.
         stopped_early: whether the patience ran out before the steps did.
-        source_state: the last state of a living batch source.
+        source_state: the last state of a stateful batch source.
     """
 
     module: M

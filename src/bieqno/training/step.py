@@ -1,5 +1,6 @@
 """One optimizer step, and many of them as one compiled program."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from bieqno.operators import FourierFeatures, Standardiser
+from bieqno.operators.fixed import FROZEN
 
 
 class State(NamedTuple):
@@ -18,7 +19,7 @@ class State(NamedTuple):
 
     module: Any
     optimizer: Any
-    source: Any
+    source_state: Any
     step: Int[Array, ""]
     streak: Int[Array, ""]
     longest_streak: Int[Array, ""]
@@ -29,27 +30,27 @@ class Step(eqx.Module):
     """One optimizer step, as a value: runs with equal parts share one compilation."""
 
     loss: Callable[..., Any]
-    sample_batch: Callable[..., Any]
+    source: Callable[..., Any]
     optimizer: optax.GradientTransformation = eqx.field(static=True)
-    living: bool = eqx.field(static=True)
+    stateful: bool = eqx.field(static=True)
     microbatches: int = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
 
     def batch(self, state: State, key: PRNGKeyArray) -> PyTree:
         """Draw the batch of a step, spread over the devices of the mesh."""
-        batch = self.sample_batch(key, state.source) if self.living else self.sample_batch(key)
+        batch = self.source(key, state.source_state) if self.stateful else self.source(key)
         if self.mesh is None:
             return batch
         spread = NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names[0]))
         return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spread) if jnp.ndim(x) else x, batch)
 
     def value_and_grad(self, module: Any, batch: PyTree, key: PRNGKeyArray) -> tuple[Any, Any]:
-        """Loss (with the source's new state, for a living one) and gradient."""
+        """Loss (with the source's new state, for a stateful one) and gradient."""
         trained, fixed = trainable(module)
 
         def objective(trained: Any, batch: PyTree, key: PRNGKeyArray) -> tuple[Any, Any]:
             value = self.loss(eqx.combine(trained, fixed), batch, key=key)
-            return value if self.living else (value, None)
+            return value if self.stateful else (value, None)
 
         gradient = jax.value_and_grad(objective, has_aux=True)
         if self.microbatches == 1:
@@ -86,7 +87,7 @@ class Step(eqx.Module):
         module = eqx.combine(eqx.apply_updates(trained, updates), fixed)
         good = jnp.isfinite(value) & _all_finite((grads, updates, eqx.filter(source, eqx.is_inexact_array)))
         module, optimizer_state, source = _choose(
-            good, (module, optimizer_state, source), (state.module, state.optimizer, state.source)
+            good, (module, optimizer_state, source), (state.module, state.optimizer, state.source_state)
         )
         bad = jnp.where(good, 0, 1)
         streak = (state.streak + 1) * bad
@@ -129,9 +130,22 @@ def is_key(x: Any) -> bool:
 
 
 def trainable(module: Any) -> tuple[Any, Any]:
-    """What is trained, and the rest: all floating-point arrays but those of Fourier features and standardisers."""
-    fixed = (FourierFeatures, Standardiser)
-    spec = jax.tree.map(
-        lambda x: not isinstance(x, fixed) and eqx.is_inexact_array(x), module, is_leaf=lambda x: isinstance(x, fixed)
-    )
-    return eqx.partition(module, spec)
+    """Split a module in two: the floating-point arrays that are trained, and the rest; fields marked `frozen` are rest."""
+    return eqx.partition(module, _trained(module))
+
+
+def _trained(tree: Any) -> Any:
+    """Which leaves are trained, as a tree of the same structure."""
+    marks = {f.name: f.metadata.get(FROZEN, False) for f in dataclasses.fields(tree)} if _is_module(tree) else {}
+
+    def mark(path: tuple[Any, ...], part: Any) -> Any:
+        fixed = marks.get(path[0].name, False) if marks and path else False
+        if getattr(tree, fixed) if isinstance(fixed, str) else fixed:
+            return jax.tree.map(lambda _: False, part)
+        return _trained(part) if _is_module(part) else eqx.is_inexact_array(part)
+
+    return jax.tree_util.tree_map_with_path(mark, tree, is_leaf=lambda x: x is not tree and _is_module(x))
+
+
+def _is_module(x: Any) -> bool:
+    return isinstance(x, eqx.Module)

@@ -1,12 +1,11 @@
-"""The ensemble Kalman filter with perturbed observations (eq. 4 of the paper; Burgers et al. 1998)."""
+"""The ensemble Kalman filter with perturbed observations (eq. 12 of the paper; Burgers et al. 1998)."""
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.linalg import increments
-from bieqno.assimilation.moments import anomalies
+from bieqno.assimilation.linalg import anomalies, increments
 from bieqno.assimilation.observation import Observed
 
 
@@ -34,12 +33,6 @@ class EnKF(eqx.Module):
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
         perturbed = observed.perturb(ensemble.shape[0], key=key)
-        return self.update(ensemble, observed, perturbed)
-
-    def update(
-        self, ensemble: Float[Array, "N n"], observed: Observed, perturbed: Float[Array, "N m"]
-    ) -> Float[Array, "N n"]:
-        """Analyse with given perturbed observations, row i for member i."""
         if self.centred:
             perturbed = perturbed + (observed.value - jnp.mean(perturbed, axis=0))
         predicted = observed.predict(ensemble)

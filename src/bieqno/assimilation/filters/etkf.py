@@ -4,7 +4,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.moments import anomalies
+from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.observation import Observed
 
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.models.forecast import Model, forecast
-from bieqno.assimilation.moments import anomalies
 from bieqno.assimilation.observation import Observed
 
 GaussNewtonState: TypeAlias = tuple[Array, Array, Array, Array, Array]
@@ -85,7 +85,7 @@ class IterativeEnKF(eqx.Module):
             jnp.array(jnp.inf, start.dtype),
         )
         _, w, L, U, _ = jax.lax.while_loop(unfinished, improve, begin)
-        return run(w, L, U)
+        return observed.or_prior(run(w, L, U), ensemble)
 
 
 def _scale(columns: Float[Array, "N r"], factors: Float[Array, "k"], U: Float[Array, "N k"]) -> Float[Array, "N r"]:

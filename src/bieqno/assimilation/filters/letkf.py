@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.krylov import root_and_gain
+from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.localization import Neighbours, gaspari_cohn
-from bieqno.assimilation.moments import anomalies
 from bieqno.assimilation.observation import Observed
 
-# Numbers gathered at a time: analyses go in chunks of about this, so that memory is bounded and stays in cache.
+# Numbers gathered at a time: analyses are done in chunks of about this, so that memory is bounded and stays in cache.
 CHUNK = 2**18
 
 
@@ -23,7 +23,7 @@ class LETKF(eqx.Module):
 
     Args:
         neighbours: the observations that can reach each variable.
-        radius: where the influence of an observation ends; not beyond what the neighbours were built for.
+        radius: where the influence of an observation ends; at most that of the neighbours.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -40,6 +40,16 @@ class LETKF(eqx.Module):
     neighbours: Neighbours
     radius: float | Float[Array, ""]
 
+    def __check_init__(self) -> None:
+        # A traced radius has no value yet; `tune` checks its grid before it traces.
+        if isinstance(self.radius, jax.core.Tracer):
+            return
+        if float(self.radius) > self.neighbours.radius * (1 + 1e-6):  # rounding in 32 bits
+            raise ValueError(
+                f"a radius of {float(self.radius):g} is beyond that of the neighbours, {self.neighbours.radius:g}: "
+                "build these with Neighbours.within for the largest radius of interest"
+            )
+
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
         count, size = ensemble.shape
@@ -54,7 +64,7 @@ class LETKF(eqx.Module):
             return ensemble
         predicted_mean, Y = anomalies(observed.predict(ensemble))
         mean, A = anomalies(ensemble)
-        # One row an observation, the innovation behind the anomalies: a neighbourhood is a gather of rows.
+        # One row per observation, the innovation behind the anomalies: a neighbourhood is a gather of rows.
         innovation = observed.whiten((observed.value - predicted_mean)[None])
         rows = jnp.concatenate([observed.whiten(Y), innovation]).T
         # An error that is lost in the rounding of the spread, as where an error law passes through zero, would cost
@@ -84,4 +94,4 @@ class LETKF(eqx.Module):
                 for x in (A.T, self.neighbours.indices, weight)
             ]
             moved = jax.lax.map(lambda part: analyse(*part), tuple(parts)).reshape(-1, count)[:size]
-        return mean + moved.T
+        return observed.or_prior(mean + moved.T, ensemble)

@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.noise import white_noise
+from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.observation import Observed
 
 
@@ -13,7 +13,7 @@ class ParticleFilter(eqx.Module):
     """Weighs members by their likelihood, resamples them, and shakes the copies apart.
 
     Assumes nothing about linearity or the shape of the prior; needs many members. It resamples in every
-    window, since an ensemble carries no weights from one to the next. Survivors keep their places and
+    window with observations, since an ensemble carries no weights from one to the next. Survivors keep their places and
     copies fill the others, in an order set by the weights: the filter commutes with permutations.
 
     Args:
@@ -57,7 +57,7 @@ class ParticleFilter(eqx.Module):
             values, vectors = jnp.linalg.eigh(A.T @ A)
             shake = noise @ (vectors * jnp.sqrt(jnp.maximum(values, 0))).T
         bandwidth = self.jitter * count ** (-1 / (size + 4))
-        return chosen + jnp.asarray(bandwidth, ensemble.dtype) * shake
+        return observed.or_prior(chosen + jnp.asarray(bandwidth, ensemble.dtype) * shake, ensemble)
 
 
 def _resample(weights: Float[Array, "N"], offset: Float[Array, ""]) -> Array:

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.moments import anomalies
+from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.observation import Observed
 
 SerialState: TypeAlias = tuple[Array, Array, Array, Array]
@@ -72,7 +72,8 @@ class SerialEnSRF(eqx.Module):
 
         turns = (jnp.arange(count), state_taper.astype(A.dtype), observation_taper.astype(A.dtype))
         (mean, A, _, _), _ = jax.lax.scan(assimilate, (mean, A, S, innovation), turns)
-        return mean + A * jnp.sqrt(max(ensemble.shape[0] - 1, 1)).astype(A.dtype)
+        posterior = mean + A * jnp.sqrt(max(ensemble.shape[0] - 1, 1)).astype(A.dtype)
+        return observed.or_prior(posterior, ensemble)
 
     def _tapers(self, count: int, size: int) -> tuple[Float[Array, "m _"], Float[Array, "m _"]]:
         """The tapers for m observations of n variables; columns of ones if there is no localization."""

@@ -1,95 +1,263 @@
-"""The methods that the regression studies compare, each a function of a problem and a seed."""
+"""Regression methods of a comparison: gGP in its forms, tuned Gaussian processes and boosted trees, on the same data sets.
+
+Every method gets the same observations and is scored at the same points on the same noisy new values.
+"""
 
 import math
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, TypeAlias, cast
 
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
+from jaxtyping import Bool, Float, Int
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.lab.comparison import Method, Prediction, Problem
-from bieqno.lab.methods import gaussian_processes as baselines
-from bieqno.regression import GGPRegressor
+from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
+from bieqno.lab.methods import classical_regressors as baselines
+from bieqno.lab.study import Findings, Run
+from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, metrics
+
+RELIABILITY_LEVELS = np.concatenate([np.arange(0.05, 0.96, 0.05), [0.99]])
+BEST_GP = "gp-best"
+"""The Gaussian process whose kernel is chosen anew in every repetition by the marginal likelihood, as a user would."""
 
 # The order of tables and figures. The kernels know the noise unless their name says otherwise, gGP only if its name says so.
 METHODS = (
-    "ggp",
-    "ggp-fine-tuned",
-    "ggp-experts",
-    "ggp-known-noise",
-    "ggp-trained",
-    "ggp-paper",
-    "gp-se",
-    "gp-se-learned-noise",
-    "gp-paper",
-    "gp-matern12",
-    "gp-matern32",
-    "gp-matern52",
-    "gp-two-se",
-)
+    "ggp", "ggp-fine-tuned", "ggp-experts", "ggp-known-noise", "ggp-trained", "ggp-paper", "gp-se", "gp-se-learned-noise",
+    "gp-paper", "gp-matern12", "gp-matern32", "gp-matern52", "gp-two-se",
+)  # fmt: skip
 
-# The default and its relatives: nothing is trained, unless fine-tuning helps, and the noise is learned.
-PRIOR_FORMS: Mapping[str, Method] = {
-    "ggp": lambda problem, seed: of_ggp({}, problem),
-    "ggp-fine-tuned": lambda problem, seed: of_ggp({"fine_tune": True}, problem),
-    "ggp-experts": lambda problem, seed: of_ggp({"prior": "experts"}, problem),
+
+@dataclass(frozen=True)
+class Problem:
+    """One data set and what is asked about it.
+
+    Attributes:
+        x: where the function was observed.
+        y: the noisy observations.
+        points: where it is predicted.
+        truth: the clean function there; where only noisy values are known, these.
+        values: noisy new values there.
+        noise: standard deviation of the noise; None if it is not known.
+        cut: indices of the points whose joint covariance is kept.
+        jump: which points lie near a jump, if the function has jumps.
+    """
+
+    x: Float[np.ndarray, "m d"]
+    y: Float[np.ndarray, "m"]
+    points: Float[np.ndarray, "n d"]
+    truth: Float[np.ndarray, "n"]
+    values: Float[np.ndarray, "n"]
+    noise: float | None
+    cut: Int[np.ndarray, "k"]
+    jump: Bool[np.ndarray, "n"] | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Predicted mean and standard deviation of noisy new values, and their covariance along the cut."""
+
+    mean: Float[np.ndarray, "n"]
+    std: Float[np.ndarray, "n"]
+    covariance: Float[np.ndarray, "k k"]
+    log_marginal_likelihood: float | None = None
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return what is known, by name."""
+        return {name: np.asarray(value) for name, value in vars(self).items() if value is not None}
+
+
+Fit: TypeAlias = Callable[[Problem, int], Prediction]
+"""Fits a problem and predicts, given a seed for what is random in it."""
+Trial: TypeAlias = tuple[Problem, int]
+
+
+def compare_regressors(
+    run: Run,
+    problems: Mapping[str, Callable[[np.random.Generator], Problem]],
+    methods: Mapping[str, Mapping[str, Fit]],
+    repetitions: int,
+) -> Findings:
+    """Run every wanted method of every case on `repetitions` data sets.
+
+    Args:
+        run: keeps finished fits, and hears of the progress.
+        problems: for each case, what draws a problem.
+        methods: for each case, its methods by name. Of those that state a marginal likelihood, the best in each
+            repetition is reported once more as `BEST_GP`, unless its name ends in ``-paper`` or ``-learned-noise``.
+        repetitions: number of data sets.
+    """
+
+    def trial(draw: Callable[[np.random.Generator], Problem], repetition: int) -> Trial:
+        data_seed, fit_seed = np.random.SeedSequence([run.seed, repetition]).spawn(2)
+        return draw(np.random.default_rng(data_seed)), int(fit_seed.generate_state(1)[0] >> 1)
+
+    cases = {name: Case(name, cache(partial(trial, draw)), repetitions) for name, draw in problems.items()}
+    plan = [(case, as_method(*named)) for name, case in cases.items() for named in methods[name].items()]
+    outcomes = compare(run, plan, score_prediction, keep=("mean", "std", "covariance"))
+    rows, arrays = [], {}
+    for name, case in cases.items():
+        own = _with_best([outcome for outcome in outcomes if outcome.case is case])
+        rows += [row for outcome in own for row in outcome.rows()]
+        if own:
+            arrays[name] = _dataset(own)
+    return rows, arrays
+
+
+def as_method(name: str, fit: Fit) -> Method[Trial]:
+    """Return the method of a comparison that fits and predicts."""
+    return Method(name, lambda trial: fit(*trial).arrays())
+
+
+def score_prediction(trial: Trial, found: Arrays) -> dict[str, float]:
+    """Score the predicted values of a problem."""
+    problem = trial[0]
+    about = {"truth": problem.truth, "values": problem.values, "noise": problem.noise, "jump": problem.jump}
+    scores = metrics.scores(found["mean"], found["std"], **about)
+    return scores | {name: float(found[name]) for name in ("log_marginal_likelihood", "seconds") if name in found}
+
+
+def _with_best(outcomes: Sequence[Outcome[Trial]]) -> list[Outcome[Trial]]:
+    """Add the kernel that the marginal likelihood prefers in each repetition, and to each candidate whether it was that one."""
+    # Likelihoods compare only under the same knowledge of the noise, and between tuned processes.
+    candidates = [
+        outcome
+        for outcome in outcomes
+        if "log_marginal_likelihood" in outcome.scores and not outcome.method.endswith(("-paper", "-learned-noise"))
+    ]
+    if not candidates:
+        return list(outcomes)
+    best = np.argmax([outcome.scores["log_marginal_likelihood"] for outcome in candidates], axis=0)
+    seconds = np.sum([outcome.scores["seconds"] for outcome in candidates], axis=0)
+    kept = [{**candidates[k].kept[i], "score.seconds": seconds[i]} for i, k in enumerate(best)]
+
+    def marked(outcome: Outcome[Trial]) -> Outcome[Trial]:
+        if outcome not in candidates:
+            return outcome
+        chosen = (best == candidates.index(outcome)).astype(float)
+        pairs = zip(outcome.kept, chosen, strict=True)
+        return replace(outcome, kept=[{**kept, "score.chosen": own} for kept, own in pairs])
+
+    return [*map(marked, outcomes), Outcome(candidates[0].case, BEST_GP, kept)]
+
+
+def _dataset(outcomes: Sequence[Outcome[Trial]]) -> xr.Dataset:
+    """Return what the figures of a case need, and the scores of each repetition.
+
+    Points, truth and cut are those of the first repetition: in a study of a known function they are the same in all.
+    """
+    case = outcomes[0].case
+    drawn = [case.draw(repetition)[0] for repetition in range(case.repetitions)]
+    first, repetitions = drawn[0], range(case.repetitions)
+    metric_names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.scores))
+    missing = np.full(case.repetitions, np.nan)
+    scores = np.array([[outcome.scores.get(name, missing) for name in metric_names] for outcome in outcomes])
+
+    def stacked(name: str) -> np.ndarray:
+        return np.stack([[outcome.kept[i][name] for outcome in outcomes] for i in repetitions]).astype(np.float32)
+
+    def reliability(outcome: Outcome[Trial]) -> np.ndarray:
+        found = zip(outcome.kept, drawn, strict=True)
+        each = [metrics.reliability(k["mean"], k["std"], problem.values, RELIABILITY_LEVELS) for k, problem in found]
+        return np.mean(each, axis=0)
+
+    each, of_std = ("repetition", "method", "point"), "predicted standard deviation of noisy values"
+    covariance = np.stack([outcome.kept[0]["covariance"] for outcome in outcomes]).astype(np.float32)
+    of_covariance = {"long_name": "predicted covariance of noisy values along the cut, first repetition"}
+    return xr.Dataset(
+        {
+            "x_observed": (("repetition", "observation", "input"), np.stack([problem.x for problem in drawn])),
+            "y_observed": (("repetition", "observation"), np.stack([problem.y for problem in drawn])),
+            "x": (("point", "input"), first.points),
+            "truth": (("point",), first.truth),
+            "mean": (each, stacked("mean"), {"long_name": "predicted mean"}),
+            "std": (each, stacked("std"), {"long_name": of_std}),
+            "covariance": (("method", "cut", "other"), covariance, of_covariance),
+            "cut_point": (("cut",), first.cut),
+            "reliability": (("method", "level"), np.stack([reliability(outcome) for outcome in outcomes])),
+            "score": (("repetition", "method", "metric"), np.moveaxis(scores, -1, 0)),
+        },
+        {"method": [o.method for o in outcomes], "level": RELIABILITY_LEVELS, "metric": metric_names},
+        {} if first.noise is None else {"noise": first.noise},
+    )
+
+
+def of_gp(model: baselines.TunedGP, problem: Problem) -> Prediction:
+    """Return what a tuned Gaussian process predicts."""
+    mean, std = model.predict(problem.points)
+    return Prediction(mean, std, model.covariance(problem.points[problem.cut]), model.log_marginal_likelihood)
+
+
+def of_ggp(regressor: GGPRegressor | PretrainedGGPRegressor, problem: Problem) -> Prediction:
+    """Return what a regressor predicts once it is fitted."""
+    posterior = cast(LowRankGaussian, regressor.fit(problem.x, problem.y).posterior(problem.points))  # of one output
+    # The cut is taken from the distribution at all points: the set form depends on what is asked together.
+    along_cut = posterior.marginal(jnp.asarray(problem.cut))
+    mean, std, covariance = (np.asarray(a, np.float64) for a in (posterior.mean, posterior.std, along_cut.covariance()))
+    return Prediction(mean, std, covariance)
+
+
+def of_trees(problem: Problem, seed: int) -> Prediction:
+    """Return what tuned boosted trees predict."""
+    mean, std = baselines.tune_trees(problem.x, problem.y, seed=seed).predict(problem.points)
+    return Prediction(mean, std, np.diag(std[problem.cut] ** 2))
+
+
+# The pretrained regressor and its relatives: nothing is trained, unless fine-tuning helps, and the noise is learned.
+PRETRAINED_FORMS: Mapping[str, Fit] = {
+    "ggp": lambda problem, seed: of_ggp(PretrainedGGPRegressor(), problem),
+    "ggp-fine-tuned": lambda problem, seed: of_ggp(PretrainedGGPRegressor(fine_tune=True), problem),
+    "ggp-experts": lambda problem, seed: of_ggp(PretrainedGGPRegressor(correction=False), problem),
 }
+
+
+def tuned_gp(kernel: str, *, known: bool = True, **settings: Any) -> Fit:
+    """Return a tuned Gaussian process that knows the noise, or learns it."""
+
+    def fit(problem: Problem, seed: int) -> Prediction:
+        noise = problem.noise if known else None
+        return of_gp(baselines.tune(problem.x, problem.y, kernel=kernel, noise=noise, **settings), problem)
+
+    return fit
+
+
+def trained_ggp(settings: Mapping[str, Any]) -> Fit:
+    """Return gGP trained on the data."""
+    return lambda problem, seed: of_ggp(GGPRegressor(**settings, random_state=seed), problem)
 
 
 def regression_methods(
     *, targets: int, pairs: int, ggp: Mapping[str, Any], lengths: int, batch_size: int = 32
-) -> dict[str, Method]:
-    """All methods of a case.
+) -> dict[str, Fit]:
+    """Return all methods of a case of the paper.
 
     Args:
         targets: the paper's M', how many points of each random split are predicted.
         pairs: the paper's number of sampled pairs.
-        ggp: settings of a `GGPRegressor` that trains on the data; width, depth and rank are used for the paper's form too.
+        ggp: settings of a `GGPRegressor`; width, depth and rank are used for the paper's form too.
         lengths: number of length scales that the tuned processes start from.
         batch_size: pairs in a step of the paper's form.
     """
-    shape = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp}
     # Nothing is held out and no noise is known: every pair is seen once, as in the paper.
-    paper = shape | {
-        "prior": None, "noise": None, "members": 1, "set_interaction": True, "targets": targets, "observations": None,
-        "max_steps": math.ceil(pairs / batch_size), "batch_size": batch_size,
+    paper = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp} | {
+        "members": 1, "set_interaction": True, "targets": targets, "observations": None, "batch_size": batch_size,
+        "max_steps": math.ceil(pairs / batch_size),
     }  # fmt: skip
-
-    def tuned(kernel: str, *, known: bool = True) -> Method:
-        def method(problem: Problem, seed: int) -> Prediction:
-            noise = problem.noise if known else None
-            return of_gp(baselines.tune(problem.x, problem.y, kernel=kernel, noise=noise, lengths=lengths), problem)
-
-        return method
 
     def untuned(problem: Problem, seed: int) -> Prediction:
         noise = cast(float, problem.noise)  # the paper's functions have a known one
         return of_gp(baselines.as_in_the_paper(problem.x, problem.y, noise=noise), problem)
 
     return {
-        **PRIOR_FORMS,
-        "ggp-known-noise": lambda problem, seed: of_ggp({"noise": problem.noise}, problem),
-        "ggp-trained": lambda problem, seed: of_ggp({**ggp, "prior": None, "random_state": seed}, problem),
-        "ggp-paper": lambda problem, seed: of_ggp({**paper, "random_state": seed}, problem),
-        "gp-se": tuned("se"),
-        "gp-se-learned-noise": tuned("se", known=False),
+        **PRETRAINED_FORMS,
+        "ggp-known-noise": lambda problem, seed: of_ggp(PretrainedGGPRegressor(noise=problem.noise), problem),
+        "ggp-trained": trained_ggp(ggp),
+        "ggp-paper": trained_ggp(paper),
+        "gp-se": tuned_gp("se", lengths=lengths),
+        "gp-se-learned-noise": tuned_gp("se", known=False, lengths=lengths),
         "gp-paper": untuned,
-        **{f"gp-{kernel}": tuned(kernel) for kernel in baselines.KERNELS if kernel != "se"},
+        **{f"gp-{kernel}": tuned_gp(kernel, lengths=lengths) for kernel in baselines.KERNELS if kernel != "se"},
     }
-
-
-def of_gp(model: baselines.TunedGP, problem: Problem) -> Prediction:
-    """What a tuned Gaussian process predicts."""
-    mean, std = model.predict(problem.points)
-    return Prediction(mean, std, model.covariance(problem.points[problem.cut]), model.log_marginal_likelihood)
-
-
-def of_ggp(settings: Mapping[str, Any], problem: Problem) -> Prediction:
-    """What a `GGPRegressor` with these settings predicts."""
-    fitted = GGPRegressor(**settings).fit(problem.x, problem.y)
-    posterior = cast(LowRankGaussian, fitted.posterior(problem.points))  # of one output
-    # The cut is taken from the distribution at all points: the set form depends on what is asked together.
-    along_cut = posterior.marginal(jnp.asarray(problem.cut))
-    mean, std, covariance = (np.asarray(a, np.float64) for a in (posterior.mean, posterior.std, along_cut.covariance()))
-    return Prediction(mean, std, covariance)

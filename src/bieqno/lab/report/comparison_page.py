@@ -13,7 +13,7 @@ from bieqno.lab.report.pivots import pivots
 from bieqno.lab.report.style import style_of
 from bieqno.lab.report.tables import plain_rows
 from bieqno.lab.results import Result, Row
-from bieqno.lab.system_files import Entry
+from bieqno.lab.user_comparisons import Entry
 
 _ERRORS = "RMSE of the analysis mean by ensemble size, with standard errors."
 _SERIES = (

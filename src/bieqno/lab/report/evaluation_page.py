@@ -3,10 +3,10 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from bieqno.lab.evaluation import LEVELS, Evaluation
 from bieqno.lab.report.markup import drawing, plain_page, table
 from bieqno.lab.report.regression_figures import draw_reliability
 from bieqno.lab.report.style import style_of
+from bieqno.lab.user_comparisons import LEVELS, Evaluation
 
 _SCORES = {"rmse": "RMSE", "nlpd": "NLPD", "crps": "CRPS"}
 _CALIBRATION = (

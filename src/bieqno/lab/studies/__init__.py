@@ -1,34 +1,41 @@
-"""The experiments of the paper and beyond: each a file with settings, presets and a study."""
+"""The studies of the paper and beyond: each with settings, presets and ``study(settings, run) -> rows, arrays``."""
 
 from typing import Any
 
-from bieqno.lab.cases import Cases
-from bieqno.lab.provenance import provenance, run_key
-from bieqno.lab.results import Progress, Result, Row, read_result, write_result
+from bieqno.lab.results import Result, Row, provenance, read_result, run_key, write_result
 from bieqno.lab.studies import (
     demo,
     ennf_options,
     irregular,
     large,
     lorenz63,
-    lorenz63_truth,
     lorenz96,
-    lorenz96_truth,
     mnmef,
+    neural_process,
     real_data,
     step_1d,
     super_filter,
     trig_2d,
 )
-from bieqno.lab.study import Description, Experiment
+from bieqno.lab.study import Cases, Description, Experiment, Progress
 
-EXPERIMENTS: dict[str, Experiment[Any]] = {
-    module.EXPERIMENT.name: module.EXPERIMENT
-    for module in (
-        demo, step_1d, trig_2d, real_data, lorenz63, lorenz96, super_filter, ennf_options,
-        lorenz63_truth, lorenz96_truth, mnmef, irregular, large,
-    )
-}  # fmt: skip
+_ALL: tuple[Experiment[Any], ...] = (
+    demo.EXPERIMENT,
+    step_1d.EXPERIMENT,
+    trig_2d.EXPERIMENT,
+    real_data.EXPERIMENT,
+    neural_process.EXPERIMENT,
+    lorenz63.EXPERIMENT,
+    lorenz96.EXPERIMENT,
+    super_filter.EXPERIMENT,
+    ennf_options.EXPERIMENT,
+    lorenz63.AGAINST_TRUTH,
+    lorenz96.AGAINST_TRUTH,
+    mnmef.EXPERIMENT,
+    irregular.EXPERIMENT,
+    large.EXPERIMENT,
+)
+EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}
 
 __all__ = [
     "EXPERIMENTS",
@@ -38,21 +45,8 @@ __all__ = [
     "Progress",
     "Result",
     "Row",
-    "demo",
-    "ennf_options",
-    "irregular",
-    "large",
-    "lorenz63",
-    "lorenz63_truth",
-    "lorenz96",
-    "lorenz96_truth",
-    "mnmef",
     "provenance",
     "read_result",
-    "real_data",
     "run_key",
-    "step_1d",
-    "super_filter",
-    "trig_2d",
     "write_result",
 ]

@@ -1,4 +1,4 @@
-"""Experiment ``demo``: a choice of cases of the others that shows both halves of the paper, at their best and at their limits."""
+"""Study ``demo``: a selection of cases of the others that shows both halves of the paper, at their best and at their limits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,13 +6,12 @@ from typing import Any
 
 import xarray as xr
 
-from bieqno.lab.results import Progress, Row
+from bieqno.lab.results import Row
 from bieqno.lab.studies import lorenz63, lorenz96, step_1d, trig_2d
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
-_STUDIES: tuple[Experiment[Any], ...] = (
-    step_1d.EXPERIMENT, trig_2d.EXPERIMENT, lorenz63.EXPERIMENT, lorenz96.EXPERIMENT,
-)  # fmt: skip
+_MODULES = (step_1d, trig_2d, lorenz63, lorenz96)
+_STUDIES: tuple[Experiment[Any], ...] = tuple(module.EXPERIMENT for module in _MODULES)
 _LEFT_OUT = ("particle filter", "ggp-fine-tuned", "ggp-trained")
 """Methods for which there is no time. A particle filter of as many particles as there would be time for loses truths: it
 would not show what is possible."""
@@ -42,24 +41,24 @@ class Settings:
     studies: Mapping[str, Any]
 
 
-# Ten minutes with the installation are all there is.
+def _fewer(settings: Any, training: str, steps: int, **changes: Any) -> Any:
+    """Return settings with other sizes and a smaller budget of training steps."""
+    return replace(settings, **changes, **{training: {**getattr(settings, training), "steps": steps}})
+
+
+_QUICK = {study.name: study.presets["quick"] for study in _STUDIES}
 PRESETS = {
-    "smoke": Settings("smoke", {
-        **{study.name: study.presets["smoke"] for study in _STUDIES},
-    }),
-    "quick": Settings("quick", {
-        "step-1d": replace(step_1d.PRESETS["quick"], repetitions=1, layouts=("random",)),
-        "trig-2d": replace(trig_2d.PRESETS["quick"], repetitions=1, sides=(16,)),
-        "lorenz63": replace(
-            lorenz63.PRESETS["quick"], sizes=(2, 4, 8, 16), tuned_sizes=(2, 8),
-            training={**lorenz63.PRESETS["quick"].training, "steps": 3000},
-        ),
-        "lorenz96": replace(
-            lorenz96.PRESETS["quick"], sizes=(2, 8, 32), tuned_sizes=(8,),
-            fine_tuning={**lorenz96.PRESETS["quick"].fine_tuning, "steps": 2000},
-        ),
-    }),
-}  # fmt: skip
+    "smoke": Settings("smoke", {study.name: study.presets["smoke"] for study in _STUDIES}),
+    "quick": Settings(
+        "quick",
+        {
+            "step-1d": replace(_QUICK["step-1d"], repetitions=1, layouts=("random",)),
+            "trig-2d": replace(_QUICK["trig-2d"], repetitions=1, sides=(16,)),
+            "lorenz63": _fewer(_QUICK["lorenz63"], "training", 3000, sizes=(2, 4, 8, 16), tuned_sizes=(2, 8)),
+            "lorenz96": _fewer(_QUICK["lorenz96"], "fine_tuning", 2000, sizes=(2, 8, 32), tuned_sizes=(8,)),
+        },
+    ),
+}
 
 
 def study(s: Settings, run: Run) -> Findings:
@@ -68,17 +67,14 @@ def study(s: Settings, run: Run) -> Findings:
     rows: list[Row] = []
     arrays: dict[str, xr.Dataset] = {}
     for place, one in enumerate(wanted):
-
-        def tell(p: Progress, name: str = one.name, before: int = place) -> None:
-            run.tell(f"{name}, {p.part}", before + p.done / p.total, len(wanted), p)
-
         chosen = run.only or [name for name in one.description.methods if name not in _LEFT_OUT]
-        part = replace(run, only=chosen, cases=run.cases.within(one.name), on_progress=tell)
-        own_rows, own_arrays = one.study(s.studies[one.name], part)
+        part = run.between(place / len(wanted), (place + 1) / len(wanted), f"{one.name}, ")
+        own_rows, own_arrays = one.study(
+            s.studies[one.name], replace(part, only=chosen, cases=run.cases.within(one.name))
+        )
         rows += [replace(row, case=f"{one.name}/{row.case}") for row in own_rows]
         arrays |= {f"{one.name}/{name}": found for name, found in own_arrays.items()}
     return rows, arrays
 
 
 EXPERIMENT = Experiment("demo", DESCRIPTION, PRESETS, study)
-run = EXPERIMENT.run

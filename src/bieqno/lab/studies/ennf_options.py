@@ -1,7 +1,7 @@
-"""Experiment ``ennf-options``: what each choice in the ensemble neural filter and its training is worth, on Lorenz-63.
+"""Study ``ennf-options``: what each choice in the ensemble neural filter and its training is worth, on Lorenz-63.
 
-The defaults of `EnNF` and `imitate` were chosen by it. Every variant differs from the default in one choice and sees the same
-lessons for the same number of steps. The one with the error as an input is a bound and no candidate: the
+The defaults of `EnNF` and `Imitation` were chosen by it. Every variant differs from the default in one choice and sees the same
+lessons with the same budget of steps. The one with the error as an input is a bound and no candidate: the
 paper's law is evaluated at the truth, which can be read off it.
 """
 
@@ -11,21 +11,20 @@ from dataclasses import dataclass, replace
 import jax
 import numpy as np
 
-from bieqno.assimilation import EnKF, Filter, teach
-from bieqno.lab.filter_experiment import Settings, as_array, as_filter, train
-from bieqno.lab.filter_study import Method, compare_filters, trial_makers
+from bieqno.assimilation import EnKF
+from bieqno.lab.compare import Method
+from bieqno.lab.methods.ennf_paper import compare_on_paper, imitate, paper_cases, paper_lessons
+from bieqno.lab.methods.filters import FilterSettings, TwinTest, as_array, as_filter, fixed
 from bieqno.lab.papers import paper_lorenz63
 from bieqno.lab.studies import lorenz63
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
+_TRAINING = {**lorenz63.PRESETS["quick"].training, "steps": 2500}
 PRESETS = {
     "smoke": replace(lorenz63.PRESETS["smoke"], sizes=(2,)),
-    "quick": replace(
-        lorenz63.PRESETS["quick"], sizes=(2, 16), student={"width": 32},
-        training={**lorenz63.PRESETS["quick"].training, "steps": 2500},
-    ),
+    "quick": replace(lorenz63.PRESETS["quick"], sizes=(2, 16), student={"width": 32}, training=_TRAINING),
     "paper": replace(lorenz63.PRESETS["paper"], sizes=(2, 4, 16)),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -33,23 +32,23 @@ class Variant:
     """A name for a choice, and the settings that it changes."""
 
     name: str
-    change: Callable[[Settings], Settings]
+    change: Callable[[FilterSettings], FilterSettings]
 
 
 def variants() -> list[Variant]:
     """The default, and what differs from it in one choice."""
 
-    def student(**options: bool) -> Callable[[Settings], Settings]:
+    def student(**options: bool) -> Callable[[FilterSettings], FilterSettings]:
         return lambda s: replace(s, student={**s.student, **options})
 
-    def training(**options: float) -> Callable[[Settings], Settings]:
+    def training(**options: float) -> Callable[[FilterSettings], FilterSettings]:
         return lambda s: replace(s, training={**s.training, **options})
 
-    def whole_ensembles(s: Settings) -> Settings:
+    def whole_ensembles(s: FilterSettings) -> FilterSettings:
         members = max(s.teacher_members, 2 * s.training.get("members", 512) // s.teacher_members * s.teacher_members)
         return replace(s, training={**s.training, "sizes": (s.teacher_members,), "members": members})
 
-    def stacked(s: Settings) -> Settings:
+    def stacked(s: FilterSettings) -> FilterSettings:
         return replace(s, fine_tuning={**s.training, "steps": s.training["steps"] // 4, "learning_rate": 5e-4})
 
     return [
@@ -73,33 +72,23 @@ DESCRIPTION = Description(
 )
 
 
-def study(s: Settings, run: Run) -> Findings:
+def study(s: FilterSettings, run: Run) -> Findings:
     """Train every variant on the same lessons, and compare them with their teacher."""
-    setup = paper_lorenz63()
+    paper = paper_lorenz63()
     record_key, truth_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 4)
-    trials = setup.trials(
-        s.training_windows, runs=s.teacher_runs, members=s.teacher_members, one_record=True, key=record_key
-    )
-    teacher = EnKF(centred=False)
-    lessons = teach(teacher, setup.model, setup.observation, trials, limit=setup.limit, key=run_key)
+    lessons = paper_lessons(s, paper, record_key, run_key)
 
-    def method(variant: Variant) -> Method:
+    def method(variant: Variant) -> Method[TwinTest]:
         def learn() -> dict[str, np.ndarray]:
-            return {"filter": as_array(train(variant.change(s), lessons, setup.model, key=train_key))}
+            return {"filter": as_array(imitate(variant.change(s), paper.system, lessons, key=train_key))}
 
-        def build(size: int) -> Filter:
-            return as_filter(run.cases.take(f"training of {variant.name}", learn)["filter"])
+        name = f"training of {variant.name}"
+        return fixed(variant.name, lambda: as_filter(run.cases.take(name, learn)["filter"]))
 
-        return Method(variant.name, build, s.sizes)
-
-    makers = trial_makers(
-        setup, windows=s.windows, runs=s.runs, first_run=s.teacher_runs, truths=s.truths,
-        record_key=record_key, truth_key=truth_key,
-    )  # fmt: skip
-    methods = [Method("EnKF", lambda size: teacher, s.sizes), *map(method, variants())]
-    rows, _ = compare_filters(run, setup, methods, makers, key=run_key)
+    methods = [fixed("EnKF", lambda: EnKF(centred=False)), *map(method, variants())]
+    keys = {"record_key": record_key, "truth_key": truth_key, "tune_key": train_key, "key": run_key}
+    rows, _ = compare_on_paper(run, [(one, s.sizes) for one in methods], paper_cases(s, paper, **keys))
     return rows, {}
 
 
 EXPERIMENT = Experiment("ennf-options", DESCRIPTION, PRESETS, study)
-run = EXPERIMENT.run

@@ -1,4 +1,4 @@
-"""Experiment ``irregular``: one trained filter on observing networks that it never saw."""
+"""Study ``irregular``: one trained filter on observing networks that it never saw."""
 
 from dataclasses import replace
 
@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, PRNGKeyArray
 
-from bieqno.assimilation import Observation
+from bieqno.lab.methods.ennf_truth import Mask, truth_study
+from bieqno.lab.methods.filters import FilterSettings
 from bieqno.lab.studies import mnmef
 from bieqno.lab.study import Description, Experiment, Findings, Run
-from bieqno.lab.truth_study import Settings, run_study
 
 DESCRIPTION = Description(
     title="Observing networks that were never seen",
@@ -19,7 +19,7 @@ DESCRIPTION = Description(
     minutes={"smoke": 1.5, "quick": 6.0, "paper": 60.0},
     methods=("EnNF", "LETKF tuned"),
 )
-_PAPER = Settings(
+_PAPER = FilterSettings(
     "paper",
     sizes=(5, 10, 20, 40),
     tuned_sizes=(10, 20, 40),
@@ -27,18 +27,20 @@ _PAPER = Settings(
     windows=600,
     burn_in=100,
     tuning=(8, 300),
-    training={"sizes": mnmef.LESSONS, "missing": (0.5, 0.95), "radius": 10.0, "steps": 10_000},
+    student={"radius": 10.0},
+    training={"sizes": mnmef.LESSONS, "missing": (0.5, 0.95), "steps": 10_000},
 )
+_SMOKE = {
+    "student": {**mnmef.SMOKE.student, "radius": 6.0},
+    "training": {**mnmef.SMOKE.training, "missing": (0.5, 0.95)},
+}
+_TRAINING = {**_PAPER.training, "sizes": {5: 24, 10: 16, 20: 8}, "steps": 1500}
+_QUICK = {"sizes": (10, 20), "tuned_sizes": (10, 20), "truths": 8, "windows": 300, "tuning": (4, 200)}
 PRESETS = {
-    "smoke": Settings(
-        "smoke", (5,), (5,), 2, 20, 5, (2, 20), {**mnmef.PRESETS["smoke"].training, "missing": (0.5, 0.95), "radius": 6.0}
-    ),
-    "quick": replace(
-        _PAPER, preset="quick", sizes=(10, 20), tuned_sizes=(10, 20), truths=8, windows=300, tuning=(4, 200),
-        training={**_PAPER.training, "sizes": {5: 24, 10: 16, 20: 8}, "steps": 1500},
-    ),
+    "smoke": replace(mnmef.SMOKE, **_SMOKE),
+    "quick": replace(_PAPER, preset="quick", training=_TRAINING, **_QUICK),
     "paper": _PAPER,
-}  # fmt: skip
+}
 
 
 def _every_fourth(windows: int, key: PRNGKeyArray) -> Bool[Array, "T m"]:
@@ -62,7 +64,7 @@ def _moving(windows: int, key: PRNGKeyArray) -> Bool[Array, "T m"]:
     return jax.vmap(lambda window: jnp.roll(begin, window))(jnp.arange(windows))
 
 
-NETWORKS = {
+NETWORKS: dict[str, Mask] = {
     "every fourth": _every_fourth,
     "random places": _random_places,
     "half missing": _half_missing,
@@ -70,12 +72,10 @@ NETWORKS = {
 }
 
 
-def study(s: Settings, run: Run) -> Findings:
+def study(s: FilterSettings, run: Run) -> Findings:
     """Train once with places drawn anew in every window, and compare on each network."""
-    # Everything can be observed; a mask says what is.
-    system = mnmef.system()._replace(observation=Observation(range(40), 1.0))
-    return run_study(s, run, system, [mnmef.letkf(40, tuple(range(40)))], networks=NETWORKS)
+    system = mnmef.ring(all_observed=True)  # a mask leaves those that are observed
+    return truth_study(s, run, system, [mnmef.letkf(system)], networks=NETWORKS)
 
 
 EXPERIMENT = Experiment("irregular", DESCRIPTION, PRESETS, study)
-run = EXPERIMENT.run

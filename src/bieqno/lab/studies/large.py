@@ -1,10 +1,9 @@
-"""Experiment ``large``: weights that were trained on 40 variables, on rings of up to a million."""
+"""Study ``large``: weights that were trained on 40 variables, on rings of up to a million."""
 
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache
 from typing import Any
 
 import equinox as eqx
@@ -13,24 +12,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation import (
-    Filter,
-    LocalEnNF,
-    Lorenz96,
-    Observation,
-    Places,
-    Surroundings,
-    cycle,
-    keep_mean,
-    make_trials,
-    train_filter,
-    tune,
-)
-from bieqno.lab.filter_experiment import as_array, as_filter
+from bieqno.assimilation import Filter, LocalEnNF, System, keep_mean, make_trials, tune
+from bieqno.lab.compare import Case, Method, compare
+from bieqno.lab.methods.ennf_truth import train_against_truth
+from bieqno.lab.methods.filters import TwinTest, as_filter, no_practice, run_filter
 from bieqno.lab.results import Row
 from bieqno.lab.studies import mnmef
 from bieqno.lab.study import Description, Experiment, Findings, Run
-from bieqno.scores import rmse
 
 DESCRIPTION = Description(
     title="From 40 variables to a million",
@@ -49,13 +37,15 @@ class Settings:
     Attributes:
         preset: name of the settings.
         sizes: numbers of variables, each a multiple of 4.
-        timed_only: numbers of variables of which one analysis is made and no more.
+        timed_only: numbers of variables of which only the time and memory of one analysis are measured.
         members: ensemble size.
         windows: length of a run.
-        burn_in: windows that do not count.
+        burn_in: windows that are not scored.
         total: truths times variables of a run, where one truth has no more, so that errors are over as many values.
-        tuning: truths and windows that the LETKF is tuned on, with 40 variables.
-        training: settings of `train_filter`.
+        tuning: number and length of the truths that the LETKF is tuned on, with 40 variables.
+        student: settings of `LocalEnNF.untrained`: a net small enough for the time that an LETKF takes.
+        training: settings of `AgainstTruth`, and `steps`: the budget of a training with early stopping.
+        validation: settings of `Validation`.
     """
 
     preset: str
@@ -66,119 +56,106 @@ class Settings:
     burn_in: int = 60
     total: int = 4000
     tuning: tuple[int, int] = (4, 200)
-    training: dict[str, Any] = field(default_factory=dict)
+    student: Mapping[str, Any] = field(default_factory=lambda: {"width": 32, "small": 8, "channels": 4})
+    training: Mapping[str, Any] = field(default_factory=lambda: mnmef.PRESETS["quick"].training)
+    validation: Mapping[str, Any] = field(default_factory=dict)
 
 
-# A net small enough for the time that an LETKF takes.
-_NET = {"settings": {"width": 32, "small": 8, "channels": 4}}
+_SMOKE = mnmef.SMOKE
+_LONG = {**mnmef.PRESETS["quick"].training, "steps": 8000}
 PRESETS = {
     "smoke": Settings(
-        "smoke", (40, 80), members=5, windows=12, burn_in=4, total=160, tuning=(2, 20),
-        training=dict(mnmef.PRESETS["smoke"].training),
+        "smoke", (40, 80), (), 5, 12, 4, 160, (2, 20), _SMOKE.student, _SMOKE.training, _SMOKE.validation
     ),
-    "quick": Settings(
-        "quick", (40, 400, 4_000, 40_000), (1_000_000,), training={**mnmef.PRESETS["quick"].training, **_NET}
-    ),
+    "quick": Settings("quick", (40, 400, 4_000, 40_000), (1_000_000,)),
     "paper": Settings(
-        "paper", (40, 400, 4_000, 40_000, 400_000), (1_000_000,), windows=260, total=40_000, tuning=(8, 400),
-        training={**mnmef.PRESETS["quick"].training, **_NET, "steps": 8000},
+        "paper",
+        (40, 400, 4_000, 40_000, 400_000),
+        (1_000_000,),
+        windows=260,
+        total=40_000,
+        tuning=(8, 400),
+        training=_LONG,
     ),
-}  # fmt: skip
+}
 
 
 def study(s: Settings, run: Run) -> Findings:
     """Train and tune on 40 variables, then measure errors, time and memory on every ring."""
     train_key, truth_key, tune_key, run_key = jax.random.split(jax.random.key(run.seed), 4)
 
-    def learn() -> dict[str, np.ndarray]:
-        system = mnmef.system()
-        result = train_filter(
-            system.model, system.observation, state=system.state, variables=system.places, **s.training, key=train_key,
-            checkpoint=run.cases.checkpoint("training"),
-            on_progress=lambda p: run.tell("training", 0.5 * p.step / p.steps, training=p),
-        )  # fmt: skip
-        return {"filter": as_array(result.module)}
-
     def search() -> dict[str, np.ndarray]:
-        system, (truths, windows) = mnmef.system(), s.tuning
-        practice = make_trials(
-            system.model,
-            system.observation,
-            windows,
-            state=system.state,
-            truths=truths,
-            members=s.members,
-            key=tune_key,
-        )
-        opponent = mnmef.letkf(40, mnmef.STATIONS)
-        found = tune(
-            opponent.build, opponent.grid, system.model, system.observation, practice, burn_in=windows // 10,
-            limit=system.limit, key=run_key,
-        )  # fmt: skip
+        system, (truths, windows) = mnmef.ring(), s.tuning
+        practice = make_trials(system, windows, truths=truths, members=s.members, key=tune_key)
+        opponent = mnmef.letkf(system)
+        found = tune(opponent.build, opponent.grid, system, practice, burn_in=windows // 10, key=run_key)
         return {name: np.array(value) for name, value in found.best.items()}
 
-    trained = cache(lambda: as_filter(run.cases.take("training", learn)["filter"]))
+    trained = cache(lambda: train_against_truth(s, run.between(0.0, 0.5), mnmef.ring(), key=train_key))
     settled = cache(lambda: run.cases.take("tuning", search))
 
     def learned(size: int) -> Filter:
-        update = trained().update
-        ring = Places.grid(size, period=float(size))
-        stations = ring.at(np.arange(0, size, 4))
-        return LocalEnNF(update, Surroundings.of(ring, stations, radius=update.radius, reach=update.reach))
+        update = as_filter(trained()["filter"]).update
+        return LocalEnNF(update, mnmef.ring(size).neighbourhoods(update.radius, update.reach))
 
     def tuned(size: int) -> Filter:
         # With the neighbours that this radius needs and no more, for it is timed.
-        opponent = mnmef.letkf(size, np.arange(0, size, 4), float(settled()["radius"]))
-        return opponent.build(**{name: jnp.asarray(value) for name, value in settled().items()})
+        opponent = mnmef.letkf(mnmef.ring(size), (float(settled()["radius"]),))
+        return opponent.build(**{name: jnp.asarray(value, float) for name, value in settled().items()})
 
-    makers = {"EnNF": learned, "LETKF tuned": tuned}
+    @lru_cache(1)  # both methods see the same truths
+    def test(size: int) -> TwinTest:
+        system, truths = mnmef.ring(size), max(1, s.total // size)
+        trials = make_trials(system, s.windows, truths=truths, members=s.members, spin=60, key=truth_key)
+        return TwinTest(system, trials, no_practice, run_key, s.burn_in, keep_mean)
+
+    def method(name: str, build: Callable[[int], Filter]) -> Method[int]:
+        def measure(size: int) -> dict[str, np.ndarray]:
+            filter = build(size)
+            errors = {} if size in s.timed_only else {"rmse": _errors(filter, test(size))}
+            return errors | _cost(filter, mnmef.ring(size), s.members, run_key)
+
+        return Method(name, measure)
+
     if run.wants("EnNF"):
         trained()
-    rows: list[Row] = []
-    sizes = (*s.sizes, *s.timed_only)
-    for place, size in enumerate(sizes):
-        for method, make in makers.items():
-            if not run.wants(method):
-                continue
-            run.tell(f"{method}, {size:,} variables", 0.5 + 0.5 * place / len(sizes))
-            runs = 0 if size in s.timed_only else max(1, s.total // size)
-            found = run.cases.take(
-                f"{method}, {size} variables", partial(_measure, make, size, runs, s, truth_key, run_key)
-            )
-            about = {"ensemble_size": s.members, "protocol": f"{size:,} variables"}
-            for metric, values in found.items():
-                sound = values[np.isfinite(values)]
-                lost = {"diverged": int(values.size - sound.size)} if metric == "rmse" else {}
-                rows.append(Row.of(f"n={size}", method, metric, sound.tolist(), **about, **lost))
+    methods = [method("EnNF", learned), method("LETKF tuned", tuned)]
+    cases = [Case(f"n={size}", lambda _, size=size: size) for size in (*s.sizes, *s.timed_only)]
+    plan = [(case, one) for case in cases for one in methods]
+    measured = ("rmse", "seconds", "mebibytes")
+    outcomes = compare(run.between(0.5, 1.0), plan, lambda _, found: {k: found[k] for k in measured if k in found})
+    rows = []
+    for outcome in outcomes:
+        about = {"ensemble_size": s.members, "protocol": f"{outcome.case.draw(0):,} variables"}
+        for metric, values in outcome.scores.items():
+            sound = values[np.isfinite(values)]
+            lost = {"diverged": int(values.size - sound.size)} if metric == "rmse" else {}
+            rows.append(Row.of(outcome.case.name, outcome.method, metric, sound.tolist(), **about, **lost))
     return rows, {}
 
 
 EXPERIMENT = Experiment("large", DESCRIPTION, PRESETS, study)
-run = EXPERIMENT.run
 
 
-def _observation() -> Observation:
-    """Every fourth variable, by a slice: a list of a quarter of a million numbers would be compiled in."""
-    return Observation(lambda z: z[::4], 1.0)
+def _errors(filter: Filter, test: TwinTest) -> Float[np.ndarray, "r"]:
+    """Return the root of the mean square error over windows and variables of each run; NaN if it diverged.
+
+    A mean of roots, window by window, would be lower on small rings, whose windows differ more from one another.
+    """
+    found, truth = run_filter(filter, test), np.asarray(test.trials.twins.truth)
+    errors = np.sqrt(np.mean((found["mean"] - truth)[:, test.burn_in :] ** 2, axis=(1, 2)))
+    return np.where(found["diverged"] >= 0, np.nan, errors)
 
 
-def _measure(
-    make: Callable[[int], Filter], size: int, runs: int, s: Settings, truth_key: PRNGKeyArray, run_key: PRNGKeyArray
-) -> dict[str, np.ndarray]:
-    """Errors on `runs` truths, and what one analysis takes: seconds, and memory with all that goes in and out."""
-    filter = make(size)
-    model, observation = Lorenz96(size, 8.0, window=0.15, step=0.05), _observation()
-    found = {}
-    if runs:
-        errors = [_error(filter, model, observation, s, jax.random.fold_in(truth_key, k), run_key) for k in range(runs)]
-        found["rmse"] = np.array(errors)
-    prior = 3.6 * jax.random.normal(jax.random.key(0), (s.members, size))
-    observed = observation.window(prior[0, ::4] + 1)
+def _cost(filter: Filter, system: System, members: int, key: PRNGKeyArray) -> dict[str, np.ndarray]:
+    """Return the seconds of one analysis, and its memory with all that goes in and out."""
+    prior = 3.6 * jax.random.normal(jax.random.key(0), (members, system.size))
+    observed = system.observation.window(prior[0, ::4] + 1)
     arrays, static = eqx.partition((filter, observed), eqx.is_array)
 
     def analyse(arrays: Any, prior: Float[Array, "N n"]) -> Float[Array, "N n"]:
         filter, observed = eqx.combine(arrays, static)
-        return filter(prior, observed, key=run_key)
+        return filter(prior, observed, key=key)
 
     compiled = jax.jit(analyse).lower(arrays, prior).compile()
     memory: Any = compiled.memory_analysis()
@@ -188,23 +165,4 @@ def _measure(
         jax.block_until_ready(compiled(arrays, prior))
         seconds.append(time.perf_counter() - begun)
     taken = memory.temp_size_in_bytes + memory.argument_size_in_bytes + memory.output_size_in_bytes
-    return found | {"seconds": np.array([min(seconds[1:])]), "mebibytes": np.array([taken / 2**20])}
-
-
-def _error(
-    filter: Filter, model: Lorenz96, observation: Observation, s: Settings, key: PRNGKeyArray, run_key: PRNGKeyArray
-) -> float:
-    """Root of the mean square error of the analysis mean over windows and variables of one run; NaN if it diverged.
-
-    A mean of roots, window by window, would be lower on small rings, whose windows differ more from one another.
-    """
-    trials = make_trials(
-        model, observation, s.windows, state=jnp.full(model.size, 8.0), truths=1, members=s.members, spin=60, key=key
-    )
-    trial = jax.tree.map(lambda x: x[0], trials)
-    run = cycle(
-        filter, model, observation, trial.ensembles, trial.twins.observations, record=keep_mean, limit=1e3,
-        key=run_key,
-    )  # fmt: skip
-    error = jnp.sqrt(jnp.mean(rmse(trial.twins.truth, run.kept)[s.burn_in :] ** 2))
-    return float(error) if run.diverged < 0 else math.nan
+    return {"seconds": np.array(min(seconds[1:])), "mebibytes": np.array(taken / 2**20)}

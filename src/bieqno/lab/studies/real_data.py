@@ -1,9 +1,9 @@
-"""Experiment ``real-data``: tables from the world that come inside ordinary packages."""
+"""Study ``real-data``: measured data that ship with this package or with ordinary ones."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,12 @@ import sklearn.datasets
 from jaxtyping import Float
 from matplotlib.cbook import get_sample_data
 
-from bieqno.lab.comparison import Method, Prediction, Problem, compare
-from bieqno.lab.methods import gaussian_processes as baselines
-from bieqno.lab.methods.boosted_trees import tune_trees
-from bieqno.lab.methods.regression import PRIOR_FORMS, of_ggp, of_gp
+from bieqno.lab.methods.classical_regressors import KERNELS
+from bieqno.lab.methods.regression import PRETRAINED_FORMS, Problem, compare_regressors, of_trees, trained_ggp, tuned_gp
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
 DESCRIPTION = Description(
-    title="Data from the world",
+    title="Measured data",
     question="Heights of a fault and of an island's surroundings at scattered places, CO2 in the air, the Nile's yearly "
     "flow, patients' diabetes: part is observed, the rest predicted. Which method is most exact, and which knows it?",
     claim="None; the paper has no such data.",
@@ -40,7 +38,7 @@ class Settings:
         repetitions: number of random splits, the same in every run with the same seed.
         observed: most rows that are observed; of smaller tables three quarters are.
         asked: most rows that are predicted.
-        ggp: settings of the default estimator.
+        ggp: settings of `GGPRegressor`, trained on the data.
         lengths: number of length scales that the processes' tuning starts from.
         sets: names of the data sets.
     """
@@ -63,42 +61,37 @@ PRESETS = {
     "paper": Settings("paper", repetitions=10, observed=800, lengths=7),
 }  # fmt: skip
 
+_DATA = Path(__file__).parent / "data"
 Table = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n"]]
 
 
 def _fault() -> Table:
-    """Elevation about the Jacksboro fault, in metres, on a grid of places (Matplotlib's sample data)."""
+    """Return the elevation about the Jacksboro fault, in metres, on a grid of places (Matplotlib's sample data)."""
     height = _sample("jacksboro_fault_dem.npz")["elevation"].astype(float)
     return _grid(np.arange(height.shape[0]), np.arange(height.shape[1])), height.ravel()
 
 
 def _sea_floor() -> Table:
-    """Height and depth about an island, in metres (Matplotlib's sample data)."""
+    """Return height and depth about an island, in metres (Matplotlib's sample data)."""
     found = _sample("topobathy.npz")
     return _grid(found["latitude"], found["longitude"]), found["topo"].astype(float).ravel()
 
 
 def _co2() -> Table:
-    """Weekly CO2 at Mauna Loa, in parts per million, against years (statsmodels)."""
-    table = _statsmodels("co2").dropna()
+    """Return weekly CO2 at Mauna Loa, in parts per million, against years."""
+    table = pd.read_csv(_DATA / "co2.csv").dropna()
     dates = pd.to_datetime(table["date"].astype(str), format="%Y%m%d").dt
     return (dates.year + dates.day_of_year / 365.25).to_numpy(float)[:, None], table["co2"].to_numpy(float)
 
 
 def _nile() -> Table:
-    """Yearly flow of the Nile at Aswan, 1871 to 1970 (statsmodels)."""
-    table = _statsmodels("nile")
+    """Return the yearly flow of the Nile at Aswan, 1871 to 1970."""
+    table = pd.read_csv(_DATA / "nile.csv")
     return table[["year"]].to_numpy(float), table["volume"].to_numpy(float)
 
 
-def _statsmodels(name: str) -> pd.DataFrame:
-    """The file as it comes in the package, whose own way of reading it is slow to import and warns under new pandas."""
-    with (files("statsmodels") / "datasets" / name / f"{name}.csv").open() as file:
-        return pd.read_csv(file)
-
-
 def _diabetes() -> Table:
-    """How the disease went on in a year, from ten measurements (scikit-learn)."""
+    """Return how the disease progressed in a year, from ten measurements (scikit-learn)."""
     x, y = sklearn.datasets.load_diabetes(return_X_y=True)
     return x, y
 
@@ -118,7 +111,7 @@ SETS: dict[str, Callable[[], Table]] = {
 
 
 def draw(rng: np.random.Generator, *, table: Table, observed: int, asked: int) -> Problem:
-    """A random split of a table."""
+    """Draw a random split of a table."""
     x, y = table
     order = rng.permutation(len(y))
     count = min(observed, 3 * len(y) // 4)
@@ -127,30 +120,12 @@ def draw(rng: np.random.Generator, *, table: Table, observed: int, asked: int) -
 
 
 def study(s: Settings, run: Run) -> Findings:
-    """All methods on random splits of every table."""
+    """Run all methods on random splits of every table."""
     tables = {name: SETS[name]() for name in s.sets}
     problems = {name: partial(draw, table=table, observed=s.observed, asked=s.asked) for name, table in tables.items()}
-    chosen = dict.fromkeys(tables, _methods(s))
-    return compare(run, problems, chosen, s.repetitions)
+    processes = {f"gp-{kernel}": tuned_gp(kernel, known=False, lengths=s.lengths, climbs=3) for kernel in KERNELS}
+    methods = {**PRETRAINED_FORMS, "ggp-trained": trained_ggp(s.ggp), **processes, "trees": of_trees}
+    return compare_regressors(run, problems, dict.fromkeys(tables, methods), s.repetitions)
 
 
 EXPERIMENT = Experiment("real-data", DESCRIPTION, PRESETS, study)
-run = EXPERIMENT.run
-
-
-def _methods(s: Settings) -> dict[str, Method]:
-    def tuned(kernel: str) -> Method:
-        return lambda problem, seed: of_gp(
-            baselines.tune(problem.x, problem.y, kernel=kernel, noise=None, lengths=s.lengths, climbs=3), problem
-        )
-
-    def trees(problem: Problem, seed: int) -> Prediction:
-        mean, std = tune_trees(problem.x, problem.y, seed=seed).predict(problem.points)
-        return Prediction(mean, std, np.diag(std[problem.cut] ** 2))
-
-    return {
-        **PRIOR_FORMS,
-        "ggp-trained": lambda problem, seed: of_ggp({**s.ggp, "prior": None, "random_state": seed}, problem),
-        **{f"gp-{kernel}": tuned(kernel) for kernel in baselines.KERNELS},
-        "trees": trees,
-    }

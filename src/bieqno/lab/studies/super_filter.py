@@ -1,4 +1,4 @@
-"""Experiment ``super-filter``: one ensemble neural filter that has learned several filters and acts as any of them.
+"""Study ``super-filter``: one ensemble neural filter that has learned several filters and acts as any of them.
 
 Section 2.3 of the paper calls for a filter that can represent many. Four teachers analyse the same windows of Lorenz-63, the
 student is told by a code which of them to follow, and is judged on windows of truths that it has not seen: its distance to
@@ -23,20 +23,22 @@ from bieqno.assimilation import (
     AffineLaw,
     EnKF,
     Filter,
+    Imitation,
     Inflated,
     LearnedGain,
     Lessons,
     Neighbours,
     Observation,
     SerialEnSRF,
+    System,
     Trials,
-    imitate,
     make_trials,
     teach,
+    train_filter,
 )
-from bieqno.lab.filter_experiment import as_array, as_filter
-from bieqno.lab.filter_study import run_method
-from bieqno.lab.papers import Setup, paper_lorenz63
+from bieqno.lab.compare import Case, compare
+from bieqno.lab.methods.filters import TwinTest, as_array, as_filter, filter_rows, fixed, no_practice, score_filter
+from bieqno.lab.papers import paper_lorenz63
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
@@ -61,7 +63,7 @@ class Settings:
         unseen: truths that the student is judged on.
         windows: windows of each.
         student: settings of the `LearnedGain`.
-        training: settings of `imitate`.
+        training: settings of `Imitation`, and `steps`, all of which are taken: it is to be near its teachers, not near the truth.
     """
 
     preset: str
@@ -83,7 +85,7 @@ PRESETS = {
 
 
 def teachers() -> dict[str, Filter]:
-    """The four filters; the local one sees each observation with 0.68 of its weight at a distance of one variable, 0.21 at two.
+    """Return the four filters; the local one gives an observation 0.68 of its weight at a distance of one, 0.21 at two.
 
     All are inflated alike. Without it they lose the truth now and then, with innovations of a hundred standard deviations, and
     the few such windows would decide every distance.
@@ -99,64 +101,64 @@ def teachers() -> dict[str, Filter]:
     return {name: Inflated(filter, INFLATION) for name, filter in plain.items()}
 
 
-def regular_setup() -> Setup:
-    """The paper's Lorenz-63 with errors of at least 0.05, the offset of its law.
+def regular_system() -> System:
+    """Return the paper's Lorenz-63 with errors of at least 0.05, the offset of its law.
 
-    The law passes through zero at d = -0.5. There R is singular, and what float32 makes of an analysis is a matter of rounding
+    The law passes through zero at d = -0.5. There R is singular, and an analysis in float32 is a matter of rounding
     and not of the filter: nothing to be learned.
     """
     observation = Observation([0, 2], AffineLaw(0.1, 0.05), floor=0.05)
-    return eqx.tree_at(lambda s: s.observation, paper_lorenz63(), observation)
+    return eqx.tree_at(lambda system: system.observation, paper_lorenz63().system, observation)
 
 
 def study(s: Settings, run: Run) -> Findings:
     """Teach the four roles at once, and compare each with its teacher."""
-    setup, taught = regular_setup(), teachers()
+    system, taught = regular_system(), teachers()
     shown_key, unseen_key, student_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 5)
 
-    def trials(truths: int, key: jax.Array) -> Trials:
-        return make_trials(
-            setup.model, setup.observation, s.windows, state=setup.state, truths=truths, members=s.members, key=key
-        )
+    def trials(truths: int, key: PRNGKeyArray) -> Trials:
+        return make_trials(system, s.windows, truths=truths, members=s.members, key=key)
 
     def learn() -> dict[str, np.ndarray]:
-        run.tell("teachers", 0.0)
-        shown = [
-            teach(filter, setup.model, setup.observation, trials(s.truths, shown_key), limit=setup.limit, key=run_key)
-            for filter in taught.values()
-        ]
-        student = LearnedGain(2, teachers=len(taught), **s.student, key=student_key)
-        result = imitate(
-            student, Lessons.together(*shown), **s.training, key=train_key,
-            on_progress=lambda p: run.tell("training", 0.1 + 0.8 * p.step / p.steps, training=p),
-        )  # fmt: skip
+        run.progress("teachers", 0.0)
+        shown = [teach(filter, system, trials(s.truths, shown_key), key=run_key) for filter in taught.values()]
+        student = LearnedGain(system.observed, teachers=len(taught), **s.student, key=student_key)
+        settings = dict(s.training)
+        steps = settings.pop("steps")
+        objective = Imitation(Lessons.together(*shown), rerun=False, **settings)
+        result = train_filter(
+            student,
+            system,
+            objective,
+            steps=steps,
+            validate=None,
+            on_progress=run.between(0.1, 0.9).training("training"),
+            key=train_key,
+        )
         return {"filter": as_array(result.module)}
 
     learned: LearnedGain = as_filter(run.cases.take("training", learn)["filter"])
-    run.tell("unseen truths", 0.9)
+    run.progress("unseen truths", 0.9)
     # The windows to judge on are those that a well-behaved filter comes to; all filters are then given the same priors.
-    unseen = teach(
-        taught["ETKF"], setup.model, setup.observation, trials(s.unseen, unseen_key), limit=setup.limit, key=run_key
-    )
+    unseen = teach(taught["ETKF"], system, trials(s.unseen, unseen_key), key=run_key)
     analyses = {name: answers(filter, unseen, key=run_key) for name, filter in taught.items()}
     imitated = {name: answers(learned.acting_as(k), unseen, key=run_key) for k, name in enumerate(taught)}
-    rows = _distances(analyses, imitated)
-    for k, (name, filter) in enumerate(taught.items()):
-        for method, one in ((name, filter), (f"EnNF as {name}", learned.acting_as(k))):
-            rows.append(_cycled(setup, method, one, trials(s.unseen, unseen_key), s.members, run_key))
-    arrays = xr.Dataset(
-        {"distance": (("teacher", "student"), _table(analyses, imitated))},
-        {"teacher": list(taught), "student": [f"EnNF as {name}" for name in taught]},
-    )
-    return rows, {"distances": arrays}
+    test = TwinTest(system, trials(s.unseen, unseen_key), no_practice, run_key)
+    case = Case(f"N={s.members}", lambda _: test, about={"ensemble_size": s.members, "protocol": "unseen"})
+    pairs = [((name, f), (f"EnNF as {name}", learned.acting_as(k))) for k, (name, f) in enumerate(taught.items())]
+    plan = [(case, fixed(name, lambda f=f: f)) for pair in pairs for name, f in pair]
+    outcomes = compare(run.between(0.9, 1.0), plan, score_filter)
+    rows = [*_distances(analyses, imitated), *filter_rows(outcomes, ("relative_rmse",))]
+    table = np.array([[distance(a, b) for b in imitated.values()] for a in analyses.values()])
+    labels = {"teacher": list(taught), "student": [f"EnNF as {name}" for name in taught]}
+    return rows, {"distances": xr.Dataset({"distance": (("teacher", "student"), table)}, labels)}
 
 
 EXPERIMENT = Experiment("super-filter", DESCRIPTION, PRESETS, study)
-run = EXPERIMENT.run
 
 
 def answers(filter: Filter, lessons: Lessons, *, key: PRNGKeyArray) -> Float[np.ndarray, "L N n"]:
-    """What a filter makes of the priors of the lessons; with the same key all filters see the same perturbed observations."""
+    """Return the analyses of the priors of the lessons; with the same key all filters see the same perturbed observations."""
     return np.asarray(_analyses(filter, lessons, key))
 
 
@@ -170,7 +172,7 @@ def _analyses(filter: Filter, lessons: Lessons, key: PRNGKeyArray) -> Float[Arra
 
 
 def distance(first: Float[np.ndarray, "L N n"], second: Float[np.ndarray, "L N n"]) -> float:
-    """Root-mean-square distance between the members of two analyses."""
+    """Return the root-mean-square distance between the members of two analyses."""
     return float(np.sqrt(np.mean((first - second) ** 2)))
 
 
@@ -186,17 +188,3 @@ def _distances(analyses: Mapping[str, np.ndarray], imitated: Mapping[str, np.nda
         rows.append(Row.of("unseen", f"EnNF as {name}", "distance_to_teacher", [gap]))
         rows.append(Row.of("unseen", f"EnNF as {name}", "share_of_typical", [gap / typical]))
     return rows
-
-
-def _table(analyses: Mapping[str, np.ndarray], imitated: Mapping[str, np.ndarray]) -> Float[np.ndarray, "a b"]:
-    return np.array([[distance(a, b) for b in imitated.values()] for a in analyses.values()])
-
-
-def _cycled(setup: Setup, method: str, filter: Filter, trials: Trials, members: int, key: jax.Array) -> Row:
-    """The error of a filter that runs by itself."""
-    outcome = run_method(setup, filter, trials, key=key)
-    sound = outcome.errors[outcome.diverged < 0].tolist()
-    diverged = int(np.sum(outcome.diverged >= 0))
-    return Row.of(
-        f"N={members}", method, "relative_rmse", sound, ensemble_size=members, protocol="unseen", diverged=diverged
-    )

@@ -1,4 +1,4 @@
-"""Experiment ``trig-2d``: regression on a multi-scale function of two variables (section 3.1.2 of the paper)."""
+"""Study ``trig-2d``: regression on a multi-scale function of two variables (section 3.1.2 of the paper)."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bieqno.lab.comparison import Method, Problem, compare
-from bieqno.lab.methods.regression import METHODS, regression_methods
+from bieqno.lab.methods.regression import METHODS, Fit, Problem, compare_regressors, regression_methods
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
 DESCRIPTION = Description(
@@ -35,7 +34,7 @@ class Settings:
         targets: the paper's M'.
         pairs: number of (targets, observations) pairs that the paper's form is trained on.
         points: test points along each dimension, evenly spaced with both ends.
-        ggp: settings of the default estimator.
+        ggp: settings of `GGPRegressor`, trained on the data.
         lengths: number of length scales that the opponents' tuning starts from.
     """
 
@@ -61,7 +60,7 @@ PRESETS = {
 
 
 def function(x: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n"]:
-    """The paper's target: waves of length 1 everywhere, 1/2, 1/4 and 1/8 each in a square of its own.
+    """Return the paper's target: waves of length 1 everywhere, 1/2, 1/4 and 1/8 each in a square of its own.
 
     The waves vanish on the borders of their squares: the function has kinks, but no jumps.
     """
@@ -81,7 +80,7 @@ def function(x: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n"]:
 
 
 def draw(rng: np.random.Generator, *, side: int, points: int) -> Problem:
-    """A data set of the study, and new values at the test points."""
+    """Draw a data set of the study, and new values at the test points."""
     # At the centres of the cells: on the grid i / 16 the finest wave is zero at every point.
     observed = _grid((np.arange(side) + 0.5) / side)
     asked = _grid(np.linspace(0.0, 1.0, points))
@@ -97,19 +96,18 @@ def draw(rng: np.random.Generator, *, side: int, points: int) -> Problem:
     )
 
 
-def study(s: Settings, run: Run, methods: Callable[..., Mapping[str, Method]] = regression_methods) -> Findings:
-    """All methods on every grid, made by `methods` from what `regression_methods` is given."""
+def study(s: Settings, run: Run, methods: Callable[..., Mapping[str, Fit]] = regression_methods) -> Findings:
+    """Run all methods on every grid, made by `methods` from what `regression_methods` is given."""
     names = {side: f"grid-{side}" for side in s.sides}
     problems = {name: partial(draw, side=side, points=s.points) for side, name in names.items()}
     made = methods(targets=s.targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
     chosen = dict.fromkeys(names.values(), made)
-    return compare(run, problems, chosen, s.repetitions)
+    return compare_regressors(run, problems, chosen, s.repetitions)
 
 
 EXPERIMENT = Experiment("trig-2d", DESCRIPTION, PRESETS, study)
-run = EXPERIMENT.run
 
 
 def _grid(axis: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k*k 2"]:
-    """All pairs, the first variable the slow one."""
+    """Return all pairs, the first variable the slow one."""
     return np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1).reshape(-1, 2)

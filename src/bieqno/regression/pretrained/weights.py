@@ -8,7 +8,6 @@ import equinox as eqx
 import jax
 
 from bieqno import persistence
-from bieqno.lab.nearest import unknown
 from bieqno.persistence.tensorfile import PersistenceError
 from bieqno.regression.pretrained.local_process import SHARED, LocalProcess
 
@@ -29,7 +28,7 @@ def prior_named(name: str) -> LocalProcess:
         8
     """
     if name not in _PRIORS:
-        raise ValueError(unknown("prior", name, _PRIORS))
+        raise ValueError(f"expected a prior of {PRIORS}, got {name!r}")
     return _PRIORS[name]()
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -12,7 +13,6 @@ from jaxtyping import Array, Float
 
 from bieqno.regression.held_out import HeldOut
 from bieqno.regression.scaling import Scaling
-from bieqno.regression.settings import Settings
 from bieqno.regression.trained.fitted import FittedProcess, make_data, stack, unstack
 from bieqno.regression.trained.process import MIN_NOISE, GeneralizedGaussianProcess
 from bieqno.regression.trained.splits import (
@@ -34,11 +34,28 @@ _CHUNK_STEPS = 50
 _OPTIMIZERS: dict[float, optax.GradientTransformation] = {}
 
 
+class TrainingSettings(NamedTuple):
+    """What `GGPRegressor` sets of the networks and their training."""
+
+    noise: float | None
+    rank: int
+    width: int
+    depth: int
+    members: int
+    set_interaction: bool
+    targets: int | None
+    observations: int | None
+    max_steps: int
+    batch_size: int
+    patience: int
+    learning_rate: float
+
+
 def fit_process(
     X: Float[np.ndarray, "n d"],
     y: Float[np.ndarray, "n"],
     noise_variance: Float[np.ndarray, "n"],
-    settings: Settings,
+    settings: TrainingSettings,
     *,
     uncertain: bool,
     seed: int,

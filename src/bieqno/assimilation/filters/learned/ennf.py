@@ -1,4 +1,4 @@
-"""The ensemble neural filter (section 2.3 and appendix B of the paper): an analysis that is learned.
+"""The ensemble neural filter (eq. 13 and appendix B of the paper): an analysis that is learned.
 
 ``z_a[i,j] = phi_fit(phi_self(z_f[i,j], H(z_f[i]), d[i]) (+) mean_i phi_int(z_f[i,j], H(z_f[i]), d[i]))`` for every state
 variable j: one `EquivariantOperator` over the members, shared by all variables.
@@ -11,10 +11,60 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bieqno.assimilation.filters.learned.scaling import Scaling
 from bieqno.assimilation.observation import Observed
-from bieqno.operators import EquivariantOperator
+from bieqno.operators import EquivariantOperator, Standardiser, frozen
 from bieqno.operators.networks import NetworkSettings
+
+
+class Scaling(eqx.Module):
+    """Means and scales; no variable of the state has one of its own, since all share one operator.
+
+    Args:
+        state: of state variables, one for all.
+        anomaly: of their distances from the ensemble mean, one for all.
+        increment: of what an analysis adds to them, one for all.
+        predicted: of predicted observations, one a value.
+        predicted_anomaly: of their distances from the ensemble mean, one a value.
+        innovation: of the difference between observations and predictions, one a value.
+
+    Example:
+        >>> Scaling.unit(2).predicted.scale.tolist()
+        [1.0, 1.0]
+    """
+
+    state: Standardiser
+    anomaly: Standardiser
+    increment: Standardiser
+    predicted: Standardiser
+    predicted_anomaly: Standardiser
+    innovation: Standardiser
+
+    @classmethod
+    def unit(cls, observations: int) -> "Scaling":
+        """The one that changes nothing."""
+        return cls(*[Standardiser.unit()] * 3, *[Standardiser.unit(observations)] * 3)
+
+    @classmethod
+    def of(
+        cls,
+        prior: Float[Array, "k N n"],
+        posterior: Float[Array, "k N n"],
+        predicted: Float[Array, "k N m"],
+        perturbed: Float[Array, "k N m"],
+    ) -> "Scaling":
+        """The one that standardises a sample of analyses."""
+
+        def deviations(series: Float[Array, "k N _"]) -> Float[Array, "k N _"]:
+            return series - jnp.mean(series, axis=1, keepdims=True)
+
+        return cls(
+            Standardiser.of(prior),
+            Standardiser.of(deviations(prior)),
+            Standardiser.of(posterior - prior),
+            Standardiser.of(predicted, axis=(0, 1)),
+            Standardiser.of(deviations(predicted), axis=(0, 1)),
+            Standardiser.of(perturbed - predicted, axis=(0, 1)),
+        )
 
 
 class EnNF(eqx.Module):
@@ -46,7 +96,7 @@ class EnNF(eqx.Module):
         (5, 3)
     """
 
-    operator: EquivariantOperator
+    operator: EquivariantOperator = frozen(when="is_stacked")
     scaling: Scaling
     weights: tuple[Array, ...] | None
     teacher: Int[Array, ""] | None
@@ -108,6 +158,11 @@ class EnNF(eqx.Module):
             if own != shared or len({leaf.shape[0] for leaf in self.weights}) != 1:
                 raise ValueError(f"stacked weights need the shapes {shared} for each variable, got {own}")
 
+    @property
+    def is_stacked(self) -> bool:
+        """Whether every state variable has weights of its own; the shared ones are then not trained."""
+        return self.weights is not None
+
     def standardised(
         self,
         prior: Float[Array, "k N n"],
@@ -132,16 +187,10 @@ class EnNF(eqx.Module):
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
-        return self.update(ensemble, observed, observed.perturb(ensemble.shape[0], key=key))
-
-    def update(
-        self, ensemble: Float[Array, "N n"], observed: Observed, perturbed: Float[Array, "N m"]
-    ) -> Float[Array, "N n"]:
-        """Analyse with given perturbed observations, row i for member i."""
         if observed.value.shape != (self.observations,):
             raise ValueError(f"this filter takes {self.observations} observed values, got {observed.value.shape[0]}")
         predicted = observed.predict(ensemble)
-        perturbed = jnp.where(observed.mask, perturbed, predicted)
+        perturbed = jnp.where(observed.mask, observed.perturb(ensemble.shape[0], key=key), predicted)
         if self.weights is not None and self.weights[0].shape[0] != ensemble.shape[1]:
             raise ValueError(
                 f"this filter has weights for {self.weights[0].shape[0]} variables, the state has {ensemble.shape[1]}"
@@ -161,7 +210,7 @@ class EnNF(eqx.Module):
             moved = jax.vmap(analyse, (0, 1), 1)(self.weights, z)
         scaling = self.scaling
         posterior = ensemble + scaling.increment.undo(moved) if self.increment else scaling.state.undo(moved)
-        return jnp.where(jnp.any(observed.mask), posterior, ensemble).astype(ensemble.dtype)
+        return observed.or_prior(posterior, ensemble)
 
     def _elements(
         self, ensemble: Float[Array, "N n"], predicted: Float[Array, "N m"], perturbed: Float[Array, "N m"]

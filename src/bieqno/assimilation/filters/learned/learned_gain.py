@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bieqno.assimilation.moments import anomalies
+from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import EquivariantOperator
 from bieqno.operators.networks import NetworkSettings
@@ -91,14 +91,9 @@ class LearnedGain(eqx.Module):
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
-        return self.update(ensemble, observed, observed.perturb(ensemble.shape[0], key=key))
-
-    def update(
-        self, ensemble: Float[Array, "N n"], observed: Observed, perturbed: Float[Array, "N m"]
-    ) -> Float[Array, "N n"]:
-        """Analyse with given perturbed observations, row i for member i."""
         if observed.value.shape != (self.observations,):
             raise ValueError(f"this filter takes {self.observations} observed values, got {observed.value.shape[0]}")
+        perturbed = observed.perturb(ensemble.shape[0], key=key)
         A, scale = _standardised(ensemble)
         predicted_mean, Y = anomalies(observed.predict(ensemble))
         # In units of the errors, then of the whole innovation; missing values are zero in both.

@@ -1,61 +1,117 @@
-"""The local ensemble neural filter: each variable is updated from what lies round it, by weights shared by all."""
+"""The local ensemble neural filter: each variable is updated from what is near it, by weights shared by all."""
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Float, PRNGKeyArray
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.filters.learned.local_update import LocalUpdate
-from bieqno.assimilation.filters.rotation import mirrored
-from bieqno.assimilation.geometry import Surroundings
-from bieqno.assimilation.noise import white_noise
+from bieqno.assimilation.filters.wrappers import mirrored
+from bieqno.assimilation.geometry import Neighbourhoods
+from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.observation import Observed
+from bieqno.assimilation.system import Climate, System
+from bieqno.operators import Standardiser, frozen
+
+BEYOND = 1.25  # how far beyond the farthest state of the free runs an analysis may be
 
 
 class LocalEnNF(eqx.Module):
     """Moves each variable by what was observed near it, as it has learned to; knows where things are.
 
     Takes ensembles of any size, any number of variables and observations, and missing values; on a periodic domain it is
-    equivariant to translations. Trained by `train_filter`, against the truth.
+    equivariant to translations. With nothing observed the prior is returned as it is. Trained by `train_filter`.
 
     Args:
         update: the learned weights.
-        surroundings: where variables and observations are.
+        neighbourhoods: where variables and observations are.
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from bieqno.assimilation import Observation
-        >>> from bieqno.assimilation.geometry import Places
-        >>> from bieqno.operators import Standardiser
-        >>> ring = Places.grid(8, period=8.0)
-        >>> around = Surroundings.of(ring, ring.at([0]), radius=2.0, reach=1.0)
-        >>> plain = Standardiser.unit(1)
-        >>> filter = LocalEnNF(LocalUpdate(1, state=plain, predicted=plain, radius=2.0, reach=1.0, key=jax.random.key(0)), around)
+        >>> from bieqno.assimilation import Lorenz96, Observation, Places
+        >>> system = System(Lorenz96(8), Observation([0], 1.0), jnp.full(8, 8.0), Places.grid(8, period=8.0))
+        >>> filter = LocalEnNF.untrained(system, radius=2.0, reach=1.0, key=jax.random.key(0))
         >>> prior = jax.random.normal(jax.random.key(1), (5, 8))
-        >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))
+        >>> observed = system.observation.window(jnp.array([2.0]))
         >>> posterior = jax.jit(lambda prior: filter(prior, observed, key=jax.random.key(2)))(prior)
         >>> (jnp.abs(posterior.mean(axis=0) - prior.mean(axis=0)) > 1e-6).tolist()
         [True, True, True, False, False, False, True, True]
     """
 
     update: LocalUpdate
-    surroundings: Surroundings
+    neighbourhoods: Neighbourhoods = frozen()
 
     def __check_init__(self) -> None:
-        self.update.check(self.surroundings)
+        self.update.check(self.neighbourhoods)
+
+    @classmethod
+    def untrained(
+        cls,
+        system: System,
+        *,
+        radius: float | None = None,
+        reach: float | None = None,
+        width: int = 128,
+        small: int = 32,
+        channels: int = 8,
+        key: PRNGKeyArray,
+    ) -> "LocalEnNF":
+        """Return a filter with new weights, with which the mean moves nearly as that of a tapered Kalman filter.
+
+        Args:
+            system: what is to be filtered; free runs of its model give the units.
+            radius: how far an observation can act; by default two and a half times the distance between observations.
+            reach: how far each variable sees others; by default three times their distance.
+            width: see `LocalUpdate`, as for the next two.
+            small: likewise.
+            channels: likewise.
+            key: for the free runs and the weights.
+        """
+        climate_key, weight_key = jax.random.split(key)
+        near = system.neighbourhoods(radius, reach)
+        states = Climate.of(system, key=climate_key).states
+        kinds = np.asarray(near.variables)
+        state = _by_kind(states, kinds)
+        far = np.asarray(jnp.max(jnp.abs(states - state.mean[kinds]) / state.scale[kinds], axis=0))
+        extent = [BEYOND * max(1.0, *far[kinds == kind]) for kind in range(len(state.mean))]
+        update = LocalUpdate(
+            near.near.offset.shape[-1],
+            state=state,
+            extent=jnp.array(extent),
+            predicted=_by_kind(jax.vmap(system.observation.operator)(states), np.asarray(near.observations)),
+            radius=near.radius,
+            reach=near.reach,
+            width=width,
+            small=small,
+            channels=channels,
+            key=weight_key,
+        )
+        return cls(update, near)
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
-        known = self.surroundings.variables.shape[0], self.surroundings.observations.shape[0]
+        known = self.neighbourhoods.variables.shape[0], self.neighbourhoods.observations.shape[0]
         present = ensemble.shape[1], observed.value.shape[0]
         if known != present:
             raise ValueError(
-                f"the surroundings are of {known[0]} variables and {known[1]} observations, "
+                f"the neighbourhoods are of {known[0]} variables and {known[1]} observations, "
                 f"the state has {present[0]} and {present[1]} are observed"
             )
         count, size = ensemble.shape
         noise = white_noise((count, size + 1), ensemble.dtype, key=jax.random.fold_in(key, 1))
-        return mirrored(self.update(ensemble, observed, self.surroundings, noise[:, :-1]), noise[:, -1])
+        moved = self.update(ensemble, observed, self.neighbourhoods, noise[:, :-1])
+        return observed.or_prior(mirrored(moved, noise[:, -1]), ensemble)
 
-    def at(self, surroundings: Surroundings) -> "LocalEnNF":
-        """The same weights elsewhere: another grid, another observing network."""
-        return LocalEnNF(self.update, surroundings)
+    def at(self, neighbourhoods: Neighbourhoods) -> "LocalEnNF":
+        """Return the same weights elsewhere: on another grid, with another observing network."""
+        return LocalEnNF(self.update, neighbourhoods)
+
+
+def _by_kind(values: Float[Array, "r n"], kinds: Int[np.ndarray, "n"]) -> Standardiser:
+    """Return mean and standard deviation of the values of each kind."""
+    found = [
+        Standardiser.of(values[:, kinds == kind]) if np.any(kinds == kind) else Standardiser.unit()
+        for kind in range(int(kinds.max(initial=0)) + 1)
+    ]
+    return Standardiser(jnp.stack([s.mean for s in found]), jnp.stack([s.scale for s in found]))

@@ -6,8 +6,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from bieqno.assimilation.filters.learned.tapered_gain import weights
-from bieqno.assimilation.geometry import Surroundings
-from bieqno.assimilation.moments import anomalies
+from bieqno.assimilation.geometry import Neighbourhoods
+from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import Standardiser
 from bieqno.operators.many_sets import MANY, total
@@ -72,7 +72,7 @@ class View(eqx.Module):
 def view(
     ensemble: Float[Array, "N n"],
     observed: Observed,
-    around: Surroundings,
+    around: Neighbourhoods,
     state: Standardiser,
     predicted: Standardiser,
     radius: Float[Array, ""],
@@ -85,7 +85,7 @@ def view(
         around: where everything is.
         state: units of variables, by kind.
         predicted: units of predicted observations, by kind.
-        radius: of the taper, in units of the radius of the surroundings.
+        radius: of the taper, in units of the radius of the neighbourhoods.
     """
     x, A = anomalies((ensemble - state.mean[around.variables]) / state.scale[around.variables])
     y, Y = anomalies(observed.predict(ensemble))
@@ -132,7 +132,7 @@ def asinh(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
 
 
 def _columns(table: Float[Array, "r n"], numbers: Int[Array, "*k b"]) -> Float[Array, "*k r b"]:
-    """Columns of a table; numbers of `Links` are those of places, and need not be looked at."""
+    """Columns of a table; numbers of `Stencil` are those of places, and need not be looked at."""
     if numbers.ndim == 1:
         return table.at[:, numbers].get(mode="promise_in_bounds")
     if numbers.shape[1] < MANY:

@@ -5,7 +5,7 @@ relative position, innovation, prediction, error and covariance with the variabl
 moments; these are given to the networks, in units that keep them bounded, together with the increment that a Kalman filter
 with tapered covariances would make. The networks correct it, and begin with hardly correcting it.
 
-What depends on places alone is computed once for each pattern of `Links`, not once a variable.
+What depends on places alone is computed once for each pattern of `Stencil`, not once a variable.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.filters.learned.local_features import LEAST, View, asinh, view
 from bieqno.assimilation.filters.learned.tapered_gain import taper
-from bieqno.assimilation.geometry import Links, Surroundings
+from bieqno.assimilation.geometry import Neighbourhoods, Stencil
 from bieqno.assimilation.observation import Observed
-from bieqno.operators import MLP, EquivariantOperator, Standardiser, TrunkAndBranch
+from bieqno.operators import MLP, EquivariantOperator, Standardiser, TrunkAndBranch, frozen
 from bieqno.operators.many_sets import apply_to_columns, apply_to_sets, before_last, bias_of, combined, total
 
 BUMPS = 9  # by which a relative position is told to a network, along each dimension
@@ -51,7 +51,7 @@ class LocalUpdate(eqx.Module):
     taper: Float[Array, "2"]
     state: Standardiser
     predicted: Standardiser
-    extent: Float[Array, "p"]
+    extent: Float[Array, "p"] = frozen()
     channels: int = eqx.field(static=True)
     radius: float = eqx.field(static=True)
     reach: float = eqx.field(static=True)
@@ -96,16 +96,16 @@ class LocalUpdate(eqx.Module):
         self.radius = radius
         self.reach = reach
 
-    def check(self, around: Surroundings) -> None:
-        """Refuse surroundings that the weights were not made for."""
+    def check(self, around: Neighbourhoods) -> None:
+        """Refuse neighbourhoods that the weights were not made for."""
         place = self.beside.layers[0].weight.shape[1] - 2 * self.state.scale.shape[0]
         dimensions = around.near.offset.shape[-1]
         if place != BUMPS * dimensions:
-            raise ValueError(f"these weights are for {place // BUMPS} dimensions, the surroundings have {dimensions}")
+            raise ValueError(f"these weights are for {place // BUMPS} dimensions, the neighbourhoods have {dimensions}")
         if (self.radius, self.reach) != (around.radius, around.reach):
             raise ValueError(
                 f"these weights are for a radius of {self.radius:g} and a reach of {self.reach:g}, "
-                f"the surroundings have {around.radius:g} and {around.reach:g}"
+                f"the neighbourhoods have {around.radius:g} and {around.reach:g}"
             )
         for what, kinds, known in (
             ("variables", around.variables, self.state.scale.shape[0]),
@@ -113,15 +113,14 @@ class LocalUpdate(eqx.Module):
         ):
             most = int(jnp.max(kinds, initial=0)) + 1
             if most > known:
-                raise ValueError(f"these weights know {known} kinds of {what}, the surroundings have {most}")
+                raise ValueError(f"these weights know {known} kinds of {what}, the neighbourhoods have {most}")
 
     def __call__(
-        self, ensemble: Float[Array, "N n"], observed: Observed, around: Surroundings, noise: Float[Array, "N n"]
+        self, ensemble: Float[Array, "N n"], observed: Observed, around: Neighbourhoods, noise: Float[Array, "N n"]
     ) -> Float[Array, "N n"]:
         """Analyse one window; `noise` is standard normal and makes room where members agree too much."""
         count, size = ensemble.shape
-        # Units are what they are; they do not learn.
-        state, predicted, extent = jax.lax.stop_gradient((self.state, self.predicted, self.extent))
+        state, predicted, extent = self.state, self.predicted, self.extent
         radius = jax.nn.sigmoid(1 + self.taper[0] + self.taper[1] * jnp.log(count / 10))
         seen = view(ensemble, observed, around, state, predicted, radius)
         tables = self._tables(around, radius)
@@ -142,7 +141,7 @@ class LocalUpdate(eqx.Module):
         most_far = extent[around.variables] * scale
         return jnp.clip(ensemble + moved * scale, mean - most_far, mean + most_far).astype(ensemble.dtype)
 
-    def _tables(self, around: Surroundings, radius: Float[Array, ""]) -> "_Tables":
+    def _tables(self, around: Neighbourhoods, radius: Float[Array, ""]) -> "_Tables":
         """What the networks make of places alone."""
         variables, observations = self.state.scale.shape[0], self.predicted.scale.shape[0]
         psi = apply_to_columns(self.beside, _place(around.beside, variables, variables))
@@ -155,7 +154,7 @@ class LocalUpdate(eqx.Module):
             kind=jax.nn.one_hot(around.beside.here, variables),
         )
 
-    def _moved(self, row: "_Row", seen: View, tables: "_Tables", around: Surroundings) -> Float[Array, "N b"]:
+    def _moved(self, row: "_Row", seen: View, tables: "_Tables", around: Neighbourhoods) -> Float[Array, "N b"]:
         """What is added to each member, for a block of variables, in units of the climate."""
         C, (count, width) = self.channels, row.noise.shape
         root = jnp.sqrt(max(count - 1, 1)).astype(row.noise.dtype)
@@ -210,7 +209,7 @@ class LocalUpdate(eqx.Module):
 
 
 class _Tables(eqx.Module):
-    """What the networks make of places alone, for each pattern of links."""
+    """What the networks make of places alone, for each pattern of stencil."""
 
     beside: Float[Array, "P s c"]
     near: Float[Array, "Q w k"]
@@ -229,14 +228,14 @@ class _Row(eqx.Module):
     noise: Float[Array, "N b"]
 
 
-def _place(links: Links, here: int, there: int) -> Float[Array, "r P k"]:
+def _place(stencil: Stencil, here: int, there: int) -> Float[Array, "r P k"]:
     """Relative positions, as heights of bumps, which a network tells apart more easily than numbers; and both kinds."""
     centres = jnp.linspace(-1, 1, BUMPS)
-    heights = jnp.exp(-0.5 * ((links.offset[..., None] - centres) * (BUMPS - 1) / 2) ** 2)
-    patterns, others, dimensions = links.offset.shape
-    kind = jnp.broadcast_to(jax.nn.one_hot(links.here, here)[:, None], (patterns, others, here))
+    heights = jnp.exp(-0.5 * ((stencil.offset[..., None] - centres) * (BUMPS - 1) / 2) ** 2)
+    patterns, others, dimensions = stencil.offset.shape
+    kind = jnp.broadcast_to(jax.nn.one_hot(stencil.here, here)[:, None], (patterns, others, here))
     heights = heights.reshape(patterns, others, BUMPS * dimensions)
-    return jnp.moveaxis(jnp.concatenate([heights, kind, jax.nn.one_hot(links.there, there)], axis=-1), -1, 0)
+    return jnp.moveaxis(jnp.concatenate([heights, kind, jax.nn.one_hot(stencil.there, there)], axis=-1), -1, 0)
 
 
 def _in_chunks(function: Callable[[_Row], Float[Array, "N b"]], rows: _Row, chunk: int) -> Float[Array, "N n"]:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bieqno.assimilation.geometry import Links
+from bieqno.assimilation.geometry import Stencil
 from bieqno.assimilation.localization import gaspari_cohn
 from bieqno.operators.many_sets import total
 
@@ -17,14 +17,14 @@ ITERATIONS = 6
 TINY = 1e-8  # where nothing is left to solve
 
 
-def taper(links: Links, radius: float | Float[Array, ""]) -> Float[Array, "P k"]:
-    """How much the links of each pattern count; `radius` is in units of the radius that the links were built for."""
-    distance = jnp.sqrt(jnp.sum(links.offset**2, axis=-1))
-    return links.present * gaspari_cohn(distance, radius)
+def taper(stencil: Stencil, radius: float | Float[Array, ""]) -> Float[Array, "P k"]:
+    """How much the stencil of each pattern count; `radius` is in units of the radius that the stencil were built for."""
+    distance = jnp.sqrt(jnp.sum(stencil.offset**2, axis=-1))
+    return stencil.present * gaspari_cohn(distance, radius)
 
 
 def weights(
-    factor: Float[Array, "N m"], innovation: Float[Array, "m"], between: Links, radius: float | Float[Array, ""]
+    factor: Float[Array, "N m"], innovation: Float[Array, "m"], between: Stencil, radius: float | Float[Array, ""]
 ) -> Float[Array, "m"]:
     """``(rho o S^T S + I)^-1 d``.
 
@@ -32,13 +32,13 @@ def weights(
         factor: the predicted anomalies S over the root of N - 1, in units of the error; zero where a value is missing.
         innovation: observed minus predicted mean, in units of the error.
         between: the observations near each observation.
-        radius: of the taper, in units of the radius of the links.
+        radius: of the taper, in units of the radius of the stencil.
 
     Example:
         >>> import jax.numpy as jnp
         >>> from bieqno.assimilation.geometry import Places
         >>> far_apart = Places(jnp.array([[0.0], [9.0]]))
-        >>> weights(jnp.ones((1, 2)), jnp.array([2.0, 4.0]), Links.within(1.0, far_apart, far_apart), 1.0).tolist()
+        >>> weights(jnp.ones((1, 2)), jnp.array([2.0, 4.0]), Stencil.within(1.0, far_apart, far_apart), 1.0).tolist()
         [1.0, 2.0]
     """
     # One column an observation, so that all work is along them.

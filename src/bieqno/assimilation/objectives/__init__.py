@@ -1,0 +1,7 @@
+"""What a filter is trained for: `AgainstTruth`, `Imitation`; a new objective is one more file."""
+
+from bieqno.assimilation.objectives.against_truth import AgainstTruth
+from bieqno.assimilation.objectives.imitation import Imitation
+from bieqno.assimilation.objectives.objective import Objective, Task
+
+__all__ = ["AgainstTruth", "Imitation", "Objective", "Task"]

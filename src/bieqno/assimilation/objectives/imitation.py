@@ -1,0 +1,232 @@
+"""Training on what a teacher did, with the posterior of each member as the target (section 2.3 of the paper).
+
+Two things make the student work when it is cycled, and not only on the teacher's priors. It sees priors that are worse
+than the teacher's, with the target unchanged: forecasts from displaced starts, whose errors look like a forecast's.
+And it sees small ensembles: members drawn from the teacher's many, with the teacher's own analyses of these members.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from bieqno.assimilation.lessons import Lessons
+from bieqno.assimilation.models.forecast import Model, forecast
+from bieqno.assimilation.objectives.objective import Task
+from bieqno.assimilation.observation import Observation
+from bieqno.assimilation.system import System
+
+IDENTITY = "imitation 2"  # to be counted up when the loss or the source changes
+
+
+@dataclass(frozen=True)
+class Imitation:
+    """Train a student to analyse as the teacher of some lessons did, member by member.
+
+    Args:
+        lessons: what the teacher did.
+        sizes: the sizes of the sub-ensembles that are shown.
+        members: number of members of each size in a batch: ``members / size`` examples.
+        rerun: displace members at the start of the window and run the system's model again, instead of at its end.
+        shift: how far a prior is displaced as a whole, in units of the climate's standard deviation.
+        noise: how far its members are displaced each by itself.
+        translation: how far a lesson is displaced with all that belongs to it; Kalman analyses move along, and the student
+            cannot recognise windows by their place.
+        learning_rate: of Adam at the beginning; it falls to zero along a cosine.
+        microbatches: see `fit`.
+    """
+
+    lessons: Lessons
+    sizes: tuple[int, ...] = (2, 16)
+    members: int = 512
+    rerun: bool = True
+    shift: float = 0.1
+    noise: float = 0.05
+    translation: float = 0.0
+    learning_rate: float = 2e-3
+    microbatches: int = 1
+
+    def task(self, student: Any, system: System, *, steps: int, key: PRNGKeyArray) -> Task:
+        """Prepare the training; the key is not needed."""
+        lessons = self.lessons
+        _check(student, lessons)
+        scales = (self.shift, self.noise, self.translation)
+        climate = jnp.std(lessons.posterior, axis=(0, 1))
+        source = LessonSource(lessons, climate, system.model if self.rerun else None, self.sizes, self.members, *scales)
+        # Where the teacher moved nothing, as with nothing observed, its increments give no unit.
+        moved = jnp.std(lessons.posterior - lessons.prior)
+        loss = ImitationLoss(lessons.observation, jnp.where(moved > 0, moved, 1))
+        return Task(loss, source, _optimizer(self.learning_rate, steps), IDENTITY, microbatches=self.microbatches)
+
+
+class Example(eqx.Module):
+    """Sub-ensembles of lessons, stacked along a first axis: the prior as the student sees it, the target posterior."""
+
+    prior: Float[Array, "b N n"] | Float[Array, "N n"]
+    posterior: Float[Array, "b N n"] | Float[Array, "N n"]
+    perturbed: Float[Array, "b N m"] | Float[Array, "N m"]
+    value: Float[Array, "*b m"]
+    mask: Bool[Array, "*b m"]
+    reference: Float[Array, "*b m"]
+    teacher: Int[Array, "*b"]
+
+
+class LessonSource(eqx.Module):
+    """A batch source over lessons: random lessons, random members of them, and a random displacement of the prior.
+
+    Args:
+        lessons: what was taught.
+        climate: standard deviation of each state variable.
+        model: the dynamics, if displaced members are to be run through the window; None to displace them at its end.
+        sizes, members, shift, noise, translation: see `Imitation`.
+    """
+
+    lessons: Lessons
+    climate: Float[Array, "n"]
+    model: Model | None
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    members: int = eqx.field(static=True)
+    shift: float = eqx.field(static=True)
+    noise: float = eqx.field(static=True)
+    translation: float = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        available = self.lessons.prior.shape[1]
+        if self.model is not None and self.lessons.prior.shape[0] == self.lessons.runs:
+            raise ValueError("a window is rerun from the one before it, but the runs have one window: set rerun=False")
+        for size in self.sizes:
+            if not 1 <= size <= min(available, self.members):
+                raise ValueError(
+                    f"sub-ensembles have 1 to {min(available, self.members)} members "
+                    f"(lessons of {available}, batches of {self.members}), got {size}"
+                )
+
+    def __call__(self, key: PRNGKeyArray) -> tuple[Example, ...]:
+        """Draw a batch: examples of each size."""
+        counts = [self.members // size for size in self.sizes]
+        _, available, variables = self.lessons.prior.shape
+        # All random numbers of a batch in three draws: their code is most of what there is to compile.
+        lesson_key, member_key, normal_key, model_key = jax.random.split(key, 4)
+        lessons = self._draw(sum(counts), lesson_key)
+        draws = jax.random.uniform(member_key, (sum(counts), available))
+        needed = sum(counts) * (2 + 2 * variables) + self.members * len(self.sizes) * variables
+        normals = _supply(jax.random.normal(normal_key, (needed,)))
+        # From not at all to badly: how far priors are displaced is itself drawn for each example.
+        shift_scale, noise_scale = normals((2, sum(counts), 1, 1))
+        shift = self.shift * shift_scale * normals((sum(counts), 1, variables)) * self.climate
+        together = self.translation * normals((sum(counts), 1, variables)) * self.climate
+        examples, start = [], 0
+        for size, count in zip(self.sizes, counts, strict=True):
+            part = slice(start, start + count)
+            noise = self.noise * noise_scale[part] * normals((count, size, variables)) * self.climate
+            chosen = jax.lax.top_k(draws[part], size)[1]
+            keyed = jax.random.fold_in(model_key, size)
+            examples.append(self._example(lessons[part], chosen, shift[part] + noise, together[part], keyed))
+            start += count
+        return tuple(examples)
+
+    def _draw(self, count: int, key: PRNGKeyArray) -> Int[Array, "b"]:
+        """Draw numbers of lessons; the first of a run is left out where the window before it is needed."""
+        left_out = 0 if self.model is None else 1
+        run_key, window_key = jax.random.split(key)
+        windows = self.lessons.prior.shape[0] // self.lessons.runs
+        run = jax.random.randint(run_key, (count,), 0, self.lessons.runs)
+        return run * windows + jax.random.randint(window_key, (count,), left_out, windows)
+
+    def _example(
+        self,
+        lesson: Int[Array, "b"],
+        chosen: Int[Array, "b N"],
+        displacement: Float[Array, "b N n"],
+        together: Float[Array, "b 1 n"],
+        key: PRNGKeyArray,
+    ) -> Example:
+        given, model = self.lessons, self.model
+        members = (lesson[:, None], chosen)
+        prior = given.prior[members] + displacement
+        if model is not None:
+            # Each posterior is where the next window of its run begins.
+            start = given.posterior[lesson[:, None] - 1, chosen] + displacement
+            keys = jax.random.split(key, len(lesson))
+            prior = jax.vmap(lambda members, k: forecast(model, members, key=k))(start, keys)
+        # What the observations move by when the state does, to first order.
+        _, moved = jax.vmap(lambda z, t: jax.jvp(given.observation.operator, (z,), (t,)))(
+            given.prior[lesson, 0], together[:, 0]
+        )
+        return Example(
+            prior + together,
+            given.posterior[members] + together,
+            given.perturbed[members] + moved[:, None],
+            given.value[lesson] + moved,
+            given.mask[lesson],
+            given.reference[lesson],
+            given.teacher[lesson],
+        )
+
+
+class ImitationLoss(eqx.Module):
+    """Mean squared distance to the teacher's posterior, over all sizes alike.
+
+    Args:
+        observation: how the lessons' states were observed.
+        unit: what distances are measured in.
+    """
+
+    observation: Observation
+    unit: Float[Array, ""]
+
+    def __call__(self, student: Any, batch: tuple[Example, ...], *, key: PRNGKeyArray) -> Float[Array, ""]:
+        """Return the loss of a batch; the perturbed observations are those that the teacher drew."""
+
+        def distance(example: Example) -> Float[Array, "N n"]:
+            observed = self.observation.window(
+                example.value, mask=example.mask, reference=example.reference, perturbed=example.perturbed
+            )
+            filter = student.acting_as(example.teacher) if getattr(student, "teachers", 0) else student
+            return filter(example.prior, observed, key=key) - example.posterior
+
+        losses = [jnp.mean((jax.vmap(distance)(part) / self.unit) ** 2) for part in batch]
+        return jnp.mean(jnp.stack(losses))
+
+
+def _check(student: Any, lessons: Lessons) -> None:
+    """Refuse a student that cannot imitate member by member, or has no code for so many teachers."""
+    lesson = int(jnp.argmax(jnp.any(lessons.mask, axis=1)))
+    seen = lessons.value[lesson], lessons.mask[lesson], lessons.reference[lesson], lessons.perturbed[lesson, :2]
+    observed = lessons.observation.window(seen[0], mask=seen[1], reference=seen[2], perturbed=seen[3])
+    analyse = eqx.filter_jit(lambda key: student(lessons.prior[lesson, :2], observed, key=key))
+    if not jnp.array_equal(*(analyse(jax.random.key(k)) for k in (0, 1))):
+        raise ValueError(
+            f"{type(student).__name__} moves members at random, and not by the perturbed observations of a teacher alone: "
+            "there is no analysis of a member to imitate; train it by AgainstTruth, or choose EnNF or LearnedGain"
+        )
+    known, taught = getattr(student, "teachers", 0), int(jnp.max(lessons.teacher)) + 1
+    if taught > max(known, 1):
+        raise ValueError(
+            f"the lessons are of {taught} teachers, the filter has {known}: make it with teachers={taught}"
+        )
+
+
+@lru_cache
+def _optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
+    """Return one object for equal arguments, so that trainings of equal shape share one compilation."""
+    return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
+
+
+def _supply(numbers: Float[Array, "k"]) -> Callable[[tuple[int, ...]], Float[Array, "..."]]:
+    """Return a function that hands out the numbers in arrays of the shapes that are asked for, one after another."""
+    position = 0
+
+    def take(shape: tuple[int, ...]) -> Float[Array, "..."]:
+        nonlocal position
+        begin, position = position, position + math.prod(shape)
+        return numbers[begin:position].reshape(shape)
+
+    return take

@@ -1,0 +1,33 @@
+"""What an objective is: it knows ensemble sizes, and prepares a training with a student on a system."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import optax
+from jaxtyping import PRNGKeyArray
+
+from bieqno.assimilation.observation import Filter
+from bieqno.assimilation.system import System
+
+
+class Task(NamedTuple):
+    """What `fit` needs beside the student: see its arguments of the same names."""
+
+    loss: Callable[..., Any]
+    source: Callable[..., Any]
+    optimizer: optax.GradientTransformation
+    identity: str
+    source_state: Any = None
+    microbatches: int = 1
+
+
+@runtime_checkable
+class Objective(Protocol):
+    """Anything with ensemble sizes and a way to train for them."""
+
+    @property
+    def sizes(self) -> Iterable[int]:
+        """Ensemble sizes that the student is trained for, and validated with."""
+
+    def task(self, student: Filter, system: System, *, steps: int, key: PRNGKeyArray) -> Task:
+        """Prepare the training; a ValueError if the student cannot be trained so."""

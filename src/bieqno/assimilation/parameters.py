@@ -1,0 +1,82 @@
+"""Estimating parameters along with the state, by appending them to it."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation.models.forecast import AbstractEnsembleModel, Model, forecast
+from bieqno.assimilation.system import System
+
+
+class ParametrizedModel(AbstractEnsembleModel):
+    """A model of the appended state: parameters persist, the rest moves with them."""
+
+    build: Callable[[Float[Array, "p"]], Model]
+    count: int = eqx.field(static=True)
+
+    def forecast(self, ensemble: Float[Array, "N np"], *, key: PRNGKeyArray) -> Float[Array, "N np"]:
+        """The appended ensemble one window later, every member by the model of its own parameters."""
+
+        def one(member: Float[Array, "np"], k: PRNGKeyArray) -> Float[Array, "np"]:
+            state, parameters = member[: -self.count], member[-self.count :]
+            return jnp.concatenate([forecast(self.build(parameters), state[None], key=k)[0], parameters])
+
+        return jax.vmap(one)(ensemble, jax.random.split(key, ensemble.shape[0]))
+
+
+class StateOperator(eqx.Module):
+    """Observes the state part of an appended state."""
+
+    operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]
+    count: int = eqx.field(static=True)
+
+    def __call__(self, appended: Float[Array, "np"]) -> Float[Array, "m"]:
+        """What is observed of the state, whatever the parameters."""
+        return self.operator(appended[: -self.count])
+
+
+def append_parameters(
+    build: Callable[[Float[Array, "p"]], Model],
+    system: System,
+    ensemble: Float[Array, "N n"],
+    parameters: Float[Array, "_ p"],
+) -> tuple[System, Float[Array, "N n+p"]]:
+    """Append unknown parameters to the state, ready for `cycle`.
+
+    Args:
+        build: from a parameter vector to a model, of any kind that `forecast` takes.
+        system: how the state is observed; its model is replaced by those that `build` makes.
+        ensemble: initial states, one row per member.
+        parameters: initial parameters, one row per member; their spread says how uncertain they are.
+
+    Returns:
+        System and ensemble of the appended state, parameters last.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import Lorenz96, Observation, forecast
+        >>> system, ensemble = append_parameters(
+        ...     lambda theta: Lorenz96(8, theta[0]),
+        ...     System(Lorenz96(8), Observation(range(8), 1.0), jnp.zeros(8)),
+        ...     jnp.zeros((5, 8)),
+        ...     jnp.full((5, 1), 8.0),
+        ... )
+        >>> ensemble.shape, forecast(system.model, ensemble, key=jax.random.key(0)).shape
+        ((5, 9), (5, 9))
+    """
+    if parameters.ndim != 2 or parameters.shape[0] != ensemble.shape[0] or not parameters.shape[1]:
+        raise ValueError(
+            f"expected one row of parameters for each of the {ensemble.shape[0]} members, got shape {parameters.shape}"
+        )
+    count, observation = parameters.shape[1], system.observation
+    observed = eqx.tree_at(lambda o: o.operator, observation, StateOperator(observation.operator, count))
+    state = jnp.concatenate([system.state, jnp.mean(parameters, axis=0)])
+    limit = system.limit
+    if not isinstance(limit, float) and limit.ndim:
+        limit = jnp.concatenate([limit, jnp.full(count, jnp.inf)])
+    # Parameters have no position, so that the appended state has none either.
+    appended = System(ParametrizedModel(build, count), observed, state, limit=limit)
+    return appended, jnp.concatenate([ensemble, parameters], axis=1)

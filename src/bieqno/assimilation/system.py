@@ -1,0 +1,175 @@
+"""`System`: the one description of a twin experiment that every verb takes, and the climate of its model."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation.geometry import Neighbourhoods, Places, spacing
+from bieqno.assimilation.localization import Neighbours
+from bieqno.assimilation.models.forecast import Model, forecast
+from bieqno.assimilation.observation import Components, Observation
+
+RUNS, KEPT = 64, 32  # free runs of a climate, and the windows at the end of each that are kept
+
+
+def _as_floats(values: Any) -> Any:
+    """Return an array of floating-point numbers; one plain number stays as it is."""
+    if isinstance(values, (int, float)):
+        return float(values)
+    return jnp.asarray(values, jnp.result_type(jnp.asarray(values), float))
+
+
+class System(eqx.Module):
+    """A model, what is observed of it, and where everything is.
+
+    Args:
+        model: the dynamics: a function from one state to the state one window later, or an `AbstractEnsembleModel`.
+        observation: what is observed, and with which error.
+        state: a state near the attractor, from which truths begin or spin up.
+        places: where the variables are; None if they have no positions.
+        limit: a member beyond this absolute value has left the climatology and its run has diverged; a number, or one per
+            variable.
+        observation_places: where the observations are; follows from `places` if components of the state are observed.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> from bieqno.assimilation import Lorenz96
+        >>> ring = Places.grid(40, period=40.0)
+        >>> system = System(Lorenz96(40), Observation(range(0, 40, 4), 1.0), jnp.full(40, 8.0), ring)
+        >>> system.size, system.observed, system.observation_places.positions[:3, 0].tolist()
+        (40, 10, [0.0, 4.0, 8.0])
+    """
+
+    model: Model
+    observation: Observation
+    state: Float[Array, "n"] = eqx.field(converter=_as_floats)
+    places: Places | None = eqx.field(static=True)
+    limit: float | Float[Array, "n"] = eqx.field(converter=_as_floats)
+    observation_places: Places | None = eqx.field(static=True)
+
+    def __init__(
+        self,
+        model: Model,
+        observation: Observation,
+        state: Any,
+        places: Places | None = None,
+        limit: Any = 1e6,
+        *,
+        observation_places: Places | None = None,
+    ) -> None:
+        self.model = model
+        self.observation = observation
+        self.state = state
+        self.places = places
+        self.limit = limit
+        operator = observation.operator
+        if observation_places is None and places is not None and isinstance(operator, Components):
+            observation_places = places.at(operator.indices)
+        self.observation_places = observation_places
+
+    def __check_init__(self) -> None:
+        if self.state.ndim != 1:
+            raise ValueError(f"the state of a system is a vector (n,), got shape {self.state.shape}")
+        for name, places, count in (
+            ("variables", self.places, self.size),
+            ("observations", self.observation_places, self.observed),
+        ):
+            if places is not None and len(places.positions) != count:
+                raise ValueError(f"{len(places.positions)} places are given for {count} {name}")
+        if not isinstance(self.limit, float) and self.limit.shape not in {(), self.state.shape}:
+            raise ValueError(f"a limit is a number or one per variable, got shape {self.limit.shape}")
+
+    @property
+    def size(self) -> int:
+        """Number n of state variables."""
+        return self.state.shape[0]
+
+    @property
+    def observed(self) -> int:
+        """Number m of observed values."""
+        return self.observation.size(self.size)
+
+    def neighbours(self, radius: float) -> Neighbours:
+        """Return the observations within a radius of every variable, for the `LETKF`."""
+        here, there = self._places()
+        return Neighbours.within(radius, here.positions, there.positions, period=here.period)
+
+    def neighbourhoods(self, radius: float | None = None, reach: float | None = None) -> Neighbourhoods:
+        """Return what can act on each variable, for the `LocalEnNF`.
+
+        Args:
+            radius: how far an observation can act; by default two and a half times the distance between observations.
+            reach: how far each variable sees others; by default three times their distance.
+        """
+        here, there = self._places()
+        # One observation has no distance to others; that of the variables has the same unit.
+        apart = spacing(there if len(np.unique(there.positions, axis=0)) > 1 else here)
+        return Neighbourhoods.of(
+            here,
+            there,
+            radius=2.5 * apart if radius is None else radius,
+            reach=3.0 * spacing(here) if reach is None else reach,
+        )
+
+    def _places(self) -> tuple[Places, Places]:
+        """Return the places of variables and observations; without positions everything is near everything."""
+        here = Places.apart(self.size) if self.places is None else self.places
+        there = self.observation_places
+        if there is None:
+            if not isinstance(self.observation.operator, Components):
+                raise ValueError(
+                    "the places of observations follow from observed components only; "
+                    "give System(..., observation_places=Places(...)) for any other operator"
+                )
+            there = here.at(self.observation.operator.indices)
+        return here, there
+
+
+class Climate(eqx.Module):
+    """States of free runs of a system's model, with their mean and standard deviation.
+
+    Args:
+        states: a sample of the climatology.
+        mean: of each variable.
+        deviation: standard deviation of each variable; one where it never varies.
+    """
+
+    states: Float[Array, "r n"]
+    mean: Float[Array, "n"]
+    deviation: Float[Array, "n"]
+
+    @classmethod
+    def of(cls, system: System, *, spin: int = 150, key: PRNGKeyArray) -> "Climate":
+        """Run the model freely from about the system's state, with a standard deviation of one.
+
+        Raises:
+            ValueError: if the runs do not stay finite.
+
+        Example:
+            >>> import jax, jax.numpy as jnp
+            >>> from bieqno.assimilation import Lorenz96
+            >>> system = System(Lorenz96(8), Observation([0], 1.0), jnp.full(8, 8.0))
+            >>> climate = Climate.of(system, key=jax.random.key(0))
+            >>> climate.states.shape, bool(jnp.all(jnp.abs(climate.deviation - 3.6) < 0.5))
+            ((2048, 8), True)
+        """
+        start_key, model_key = jax.random.split(key)
+        starts = system.state + jax.random.normal(start_key, (RUNS, system.size), system.state.dtype)
+        states = _free_runs(system.model, starts, spin, model_key).reshape(-1, system.size)
+        if not bool(jnp.all(jnp.isfinite(states))):
+            raise ValueError("free runs of the model did not stay finite; begin at a state nearer its attractor")
+        deviation = jnp.std(states, axis=0)
+        return cls(states, jnp.mean(states, axis=0), jnp.where(deviation > 0, deviation, 1))
+
+
+@eqx.filter_jit
+def _free_runs(model: Model, starts: Float[Array, "r n"], spin: int, key: PRNGKeyArray) -> Float[Array, "t r n"]:
+    def step(states: Float[Array, "r n"], k: PRNGKeyArray) -> tuple[Array, Array]:
+        states = forecast(model, states, key=k)
+        return states, states
+
+    return jax.lax.scan(step, starts, jax.random.split(key, spin + KEPT))[1][spin:]

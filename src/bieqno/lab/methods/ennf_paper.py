@@ -1,0 +1,227 @@
+"""The paper's filter, an EnNF (eq. 13) that imitates an EnKF (section 3.2), compared with classical filters."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation import (
+    EnKF,
+    EnNF,
+    Filter,
+    Imitation,
+    Lessons,
+    Observed,
+    System,
+    Trials,
+    Validation,
+    make_trials,
+    teach,
+    train_filter,
+)
+from bieqno.assimilation.models import Lorenz63, Lorenz96
+from bieqno.assimilation.models.integration import count_steps, rk4
+from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
+from bieqno.lab.methods.filters import (
+    LEARNED,
+    FilterSettings,
+    Tuned,
+    TwinTest,
+    as_array,
+    as_filter,
+    filter_rows,
+    fixed,
+    no_assimilation,
+    score_filter,
+    tuned,
+    twin_case,
+)
+from bieqno.lab.papers import PaperSystem
+from bieqno.lab.results import Row
+from bieqno.lab.study import Findings, Run
+
+DRAWN = 1000  # larger ensembles than this are in no figure: their path between analyses is not kept
+
+
+def imitate(s: FilterSettings, system: System, lessons: Lessons, *, key: PRNGKeyArray, run: Run | None = None) -> EnNF:
+    """Train the paper's filter: one operator for all variables, then fine-tuned for each if the settings say so."""
+    student_key, shared_key, own_key = jax.random.split(key, 3)
+    told = Run() if run is None else run
+    filter = lessons.standardise(EnNF(lessons.value.shape[1], **s.student, key=student_key))
+    parts = [("training", s.training, shared_key), ("fine-tuning", s.fine_tuning, own_key)]
+    for name, chosen, own in parts if s.fine_tuning else parts[:1]:
+        objective = Imitation(lessons, **{key: value for key, value in chosen.items() if key != "steps"})
+        student = filter.stacked(system.size) if name == "fine-tuning" else filter
+        filter = train_filter(
+            student, system, objective, steps=chosen["steps"], validate=Validation(**s.validation),
+            on_progress=told.training(name), key=own,
+        ).module  # fmt: skip
+    return filter
+
+
+def imitation_study(
+    s: FilterSettings, run: Run, paper: PaperSystem, opponents: Sequence[Tuned], limit: Filter | None = None
+) -> Findings:
+    """Teach, train, tune and compare on the paper's record and on unseen truths.
+
+    `limit` is a filter of `s.particles` members that shows what is possible.
+    """
+    record_key, truth_key, tune_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 5)
+
+    def learn() -> dict[str, np.ndarray]:
+        run.progress("teacher", 0.0)
+        lessons = paper_lessons(s, paper, record_key, run_key)
+        begun = time.perf_counter()
+        ennf = imitate(s, paper.system, lessons, key=train_key, run=run.between(0.0, 0.5))
+        facts = {"seconds": time.perf_counter() - begun, "pairs": lessons.pairs, "runs_left_out": lessons.left_out}
+        return {"filter": as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
+
+    learned = run.cases.take("training", learn) if run.wants(LEARNED) else {}
+    cases = paper_cases(s, paper, record_key=record_key, truth_key=truth_key, tune_key=tune_key, key=run_key)
+    methods = [
+        (fixed("baseline", lambda: no_assimilation), (1,)),
+        (fixed("EnKF", lambda: EnKF(centred=False)), s.sizes),
+        (fixed(LEARNED, lambda: as_filter(learned["filter"])), s.sizes),
+        *((tuned(opponent, run), s.tuned_sizes) for opponent in opponents),
+    ]
+    if limit is not None and s.particles:
+        methods.append((fixed("particle filter", lambda: limit), (s.particles,)))
+    rows, arrays = compare_on_paper(run.between(0.5, 1.0), methods, cases)
+    rows += [
+        Row.of("training", LEARNED if name == "seconds" else "teacher", name, [float(learned[name])])
+        for name in ("seconds", "pairs", "runs_left_out")
+        if name in learned
+    ]
+    return rows, arrays
+
+
+def paper_lessons(s: FilterSettings, paper: PaperSystem, record_key: PRNGKeyArray, key: PRNGKeyArray) -> Lessons:
+    """Return what the paper's teacher, an EnKF with many members, does on the first windows of its record."""
+    runs, members = s.teacher_runs, s.teacher_members
+    trials = paper.trials(s.training_windows, runs=runs, members=members, one_record=True, key=record_key)
+    return teach(EnKF(centred=False), paper.system, trials, key=key)
+
+
+def paper_cases(
+    s: FilterSettings,
+    paper: PaperSystem,
+    *,
+    record_key: PRNGKeyArray,
+    truth_key: PRNGKeyArray,
+    tune_key: PRNGKeyArray,
+    key: PRNGKeyArray,
+) -> dict[str, Callable[[int], Case[TwinTest]]]:
+    """Return for each protocol what makes its case for an ensemble size.
+
+    The protocol ``paper`` has one truth and one record of observations, on whose first windows the filter was trained, with other
+    first ensembles than the teacher's; ``unseen`` has truths that no filter was trained or tuned on.
+    """
+    system, first = paper.system, s.teacher_runs
+
+    def trials(protocol: str, size: int) -> Trials:
+        if protocol == "unseen":
+            return make_trials(system, s.windows, truths=s.truths, members=size, key=truth_key)
+        made = paper.trials(s.windows, runs=first + s.runs, members=size, one_record=True, key=record_key)
+        return jax.tree.map(lambda x: x[first:], made)
+
+    def practice(size: int) -> tuple[Trials, int]:
+        truths, windows = s.tuning
+        return make_trials(system, windows, truths=truths, members=size, key=tune_key), windows // 10
+
+    def test(protocol: str, size: int) -> TwinTest:
+        chosen, record = trials(protocol, size), KeepPath(system.model if size <= DRAWN else None)
+        return TwinTest(system, chosen, partial(practice, size), key, record=record, label=f"N={size}")
+
+    @cache  # methods of one size share their trials
+    def case(protocol: str, size: int) -> Case[TwinTest]:
+        return twin_case(protocol, size, partial(test, protocol, size))
+
+    return {protocol: partial(case, protocol) for protocol in ("paper", "unseen")}
+
+
+def compare_on_paper(
+    run: Run,
+    methods: Sequence[tuple[Method[TwinTest], Sequence[int]]],
+    cases: Mapping[str, Callable[[int], Case[TwinTest]]],
+) -> tuple[list[Row], dict[str, xr.Dataset]]:
+    """Run each method with each of its sizes under every protocol; return relative errors and the series of figures."""
+    plan = [(make(size), method) for method, sizes in methods for size in sizes for make in cases.values()]
+    outcomes = compare(run, plan, score_filter, keep=("mean", "path"))
+    found = {name: [o for o in outcomes if o.case.about["protocol"] == name] for name in cases}
+    arrays = {protocol: _series(own) for protocol, own in found.items() if own}
+    return filter_rows(outcomes, ("relative_rmse",)), arrays
+
+
+class KeepPath(eqx.Module):
+    """Keeps mean and spread of each analysis, and the ensemble mean at every integration step of the window before it.
+
+    Args:
+        model: the dynamics; None to keep no path.
+    """
+
+    model: Lorenz63 | Lorenz96 | None
+
+    def __call__(
+        self, prior: Float[Array, "N n"], posterior: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray
+    ) -> dict[str, Array]:
+        """Return what is kept of a window: the last step of its path shows the analysis."""
+        mean = jnp.mean(posterior, axis=0)
+        kept = {"mean": mean, "spread": jnp.std(posterior, axis=0, ddof=min(1, posterior.shape[0] - 1))}
+        if self.model is None:
+            return kept
+        assert observed.start is not None, "`cycle` gives it"
+        return {**kept, "path": path_of(self.model, observed.start).at[-1].set(mean)}
+
+
+def path_of(model: Lorenz63 | Lorenz96, ensemble: Float[Array, "N n"]) -> Float[Array, "s n"]:
+    """Return the mean of an ensemble at every integration step of one window."""
+
+    def step(z: Float[Array, "N n"], _: None) -> tuple[Array, Array]:
+        z = jax.vmap(lambda state: rk4(model.tendency, state, step=model.step, steps=1))(z)
+        return z, jnp.mean(z, axis=0)
+
+    return jax.lax.scan(step, ensemble, None, length=count_steps(model.window, model.step))[1]
+
+
+def _series(outcomes: Sequence[Outcome[TwinTest]]) -> xr.Dataset:
+    """Return truth and means of all runs, and the path of the first run between analyses.
+
+    An entry is a method with an ensemble size, for not every method is run with every size.
+    """
+    test = outcomes[0].case.draw(0)
+    model, truth = test.system.model, np.asarray(test.trials.twins.truth)
+    # The first truth between its windows; where it began is not kept, so the first window has none.
+    inside = np.asarray(jax.vmap(partial(path_of, model))(test.trials.twins.truth[0, :-1, None]))
+    true_path = np.concatenate([np.full_like(inside[:1], np.nan), inside]).reshape(-1, truth.shape[-1])
+
+    def path(kept: Arrays) -> np.ndarray:
+        if "path" not in kept:
+            return np.full(true_path.shape, np.nan, np.float32)
+        return kept["path"][0].reshape(true_path.shape).astype(np.float32)
+
+    of_path = {"long_name": "ensemble mean of the first run at every integration step"}
+    of_divergence = {"long_name": "window of the divergence, -1 if there was none"}
+    means = np.stack([outcome.kept[0]["mean"] for outcome in outcomes])
+    each = ("entry", "run", "window", "variable")
+    return xr.Dataset(
+        {
+            "truth": (each[1:], truth),
+            "mean": (each, means, {"long_name": "analysis mean, NaN from a divergence on"}),
+            "path": (("entry", "step", "variable"), np.stack([path(o.kept[0]) for o in outcomes]), of_path),
+            "true_path": (("step", "variable"), true_path),
+            "error": (("entry", "run"), np.stack([outcome.scores["relative_rmse"] for outcome in outcomes])),
+            "diverged": (("entry", "run"), np.stack([o.scores["diverged"] for o in outcomes]), of_divergence),
+        },
+        {
+            "method": ("entry", [outcome.method for outcome in outcomes]),
+            "ensemble_size": ("entry", [outcome.case.about["ensemble_size"] for outcome in outcomes]),
+            "time": ("window", model.window * np.arange(1, truth.shape[1] + 1)),
+            "path_time": ("step", model.step * np.arange(1, true_path.shape[0] + 1)),
+        },
+    )

@@ -1,0 +1,297 @@
+"""Filters as methods of a comparison: what they are run on, how they are scored, and the classical ones with their grids.
+
+A trial of a comparison is a `TwinTest`: truths of a system with observations and first ensembles, and further truths that
+classical filters are tuned on. Every filter sees the same trials with the same keys.
+"""
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation import (
+    ETKF,
+    LETKF,
+    EnKF,
+    Filter,
+    Floored,
+    Inflated,
+    IterativeEnKF,
+    Observed,
+    ParticleFilter,
+    Record,
+    Rotated,
+    SerialEnSRF,
+    System,
+    Trials,
+    distances,
+    filter_from_bytes,
+    filter_to_bytes,
+    gaspari_cohn,
+    keep_moments,
+    run_trials,
+    tune,
+)
+from bieqno.lab.compare import DIVERGED, SETTING, Arrays, Case, Method, Outcome
+from bieqno.lab.results import Row
+from bieqno.lab.study import Run
+from bieqno.scores import relative_rmse, rmse
+
+INFLATIONS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35)
+RADII = (3.0, 5.0, 8.0, 12.0)
+JITTERS = (0.1, 0.25, 0.5, 1.0, 1.5)
+LEARNED = "EnNF"
+SCORES = ("rmse", "relative_rmse", "spread_error_ratio", "coverage_90", DIVERGED)
+_NORMAL_90 = 1.645  # half the width of the central 90 % of a normal law
+
+
+@dataclass(frozen=True)
+class TwinTest:
+    """What a filter of one ensemble size is run on.
+
+    Attributes:
+        system: the twin experiment.
+        trials: truths, observations and first ensembles.
+        practice: makes other trials to tune on, and says how many of their first windows do not count.
+        key: for what is random in the filters.
+        burn_in: first windows of the trials that are not scored.
+        record: what is kept of each window; `mean`, and `spread` if it is to be scored.
+        label: tests of one label are tuned once.
+    """
+
+    system: System
+    trials: Trials
+    practice: Callable[[], tuple[Trials, int]]
+    key: PRNGKeyArray
+    burn_in: int = 0
+    record: Record = keep_moments
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class FilterSettings:
+    """Settings of a study of a learned filter beside tuned ones.
+
+    Attributes:
+        sizes: ensemble sizes of the filters that are not tuned.
+        tuned_sizes: ensemble sizes of the tuned ones, each tuned for itself.
+        truths: number of unseen truths.
+        windows: length of a test run.
+        burn_in: first windows that are not scored.
+        tuning: number and length of the truths that classical filters are tuned on.
+        student: settings of the untrained filter.
+        training: settings of the objective, and `steps`: the budget of a training with early stopping.
+        fine_tuning: those of a second training, for each variable or for each size; empty for none.
+        validation: settings of `Validation`.
+        teacher_runs: runs of the teacher, each from a first ensemble of its own.
+        training_windows: length of these; the test continues beyond.
+        runs: test runs on the paper's record.
+        particles: size of a particle filter that shows what is possible; 0 for none.
+    """
+
+    preset: str
+    sizes: tuple[int, ...]
+    tuned_sizes: tuple[int, ...]
+    truths: int = 64
+    windows: int = 200
+    burn_in: int = 0
+    tuning: tuple[int, int] = (4, 200)
+    student: Mapping[str, Any] = field(default_factory=dict)
+    training: Mapping[str, Any] = field(default_factory=dict)
+    fine_tuning: Mapping[str, Any] = field(default_factory=dict)
+    validation: Mapping[str, Any] = field(default_factory=dict)
+    teacher_runs: int = 0
+    teacher_members: int = 0
+    training_windows: int = 150
+    runs: int = 5
+    particles: int = 0
+
+
+SMOKE_VALIDATION = {"truths": 2, "windows": 6, "burn_in": 1}
+
+
+def twin_case(protocol: str, size: int, make: Callable[[], TwinTest]) -> Case[TwinTest]:
+    """Return the case of a protocol and an ensemble size, whose test is made when it is first needed."""
+    made, about = cache(make), {"ensemble_size": size, "protocol": protocol}
+    return Case(f"N={size}", lambda _: made(), about=about, label=f"N={size}, {protocol}")
+
+
+def no_practice() -> tuple[Trials, int]:
+    """Refuse to tune: for tests of filters that are all ready."""
+    raise ValueError("these trials are for filters without settings to tune")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A classical filter with settings to be found: what builds it, and the values to try."""
+
+    name: str
+    build: Callable[..., Filter]
+    grid: Mapping[str, Sequence[float]]
+
+
+def no_assimilation(ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+    """Return the forecast, whatever was observed: the baseline."""
+    return ensemble
+
+
+def classical_filters(
+    system: System,
+    *,
+    inflation: Sequence[float] = INFLATIONS,
+    radius: Sequence[float] = RADII,
+    jitter: Sequence[float] = JITTERS,
+    floor: float = 0.0,
+) -> dict[str, Tuned]:
+    """Return the classical filters of a system by name, each with the settings that are to be tuned.
+
+    Args:
+        system: the twin experiment; local filters are among them where it says where its variables are.
+        inflation: factors of the anomalies to try.
+        radius: distances at which the influence of an observation ends.
+        jitter: of the particle filter, in units of its spread.
+        floor: least standard deviation of an observation error that the filters believe in, where the law passes through zero.
+    """
+
+    def floored(filter: Filter) -> Filter:
+        return Floored(filter, floor) if floor else filter
+
+    def root(filter: Filter, inflation: float | Array) -> Filter:
+        return Rotated(Inflated(floored(filter), inflation))
+
+    grid = {"inflation": inflation}
+    local = {**grid, "radius": radius}
+    found = [
+        Tuned("EnKF tuned", lambda inflation: Inflated(floored(EnKF()), inflation), grid),
+        Tuned("ETKF tuned", lambda inflation: root(ETKF(), inflation), grid),
+        Tuned("iterative EnKF tuned", lambda inflation: root(IterativeEnKF(system.model), inflation), grid),
+        Tuned("particle filter tuned", lambda jitter: floored(ParticleFilter(jitter)), {"jitter": jitter}),
+    ]
+    if system.places is None or system.observation_places is None:
+        found.append(Tuned("serial EnSRF tuned", lambda inflation: root(SerialEnSRF(), inflation), grid))
+    else:
+        near, period = system.neighbours(max(radius)), system.places.period
+        here, there = system.places.positions, system.observation_places.positions
+
+        def letkf(inflation: float | Array, radius: float | Array) -> Filter:
+            return root(LETKF(near, radius), inflation)
+
+        def serial(inflation: float | Array, radius: float | Array) -> Filter:
+            tapers = (gaspari_cohn(distances(there, other, period=period), radius) for other in (here, there))
+            return root(SerialEnSRF(*tapers), inflation)
+
+        found += [Tuned("LETKF tuned", letkf, local), Tuned("serial EnSRF tuned", serial, local)]
+    return {one.name: one for one in found}
+
+
+def fixed(name: str, build: Callable[[], Filter]) -> Method[TwinTest]:
+    """Return the method of a filter that needs no tuning; it is built when it is first run."""
+    built = cache(build)
+    return Method(name, lambda test: run_filter(built(), test))
+
+
+def tuned(opponent: Tuned, run: Run) -> Method[TwinTest]:
+    """Return the method of a filter that is tuned once for tests of one label, on truths of their own."""
+    known: dict[str, Arrays] = {}
+
+    def search(test: TwinTest) -> Arrays:
+        practice, burn_in = test.practice()
+        found = tune(opponent.build, opponent.grid, test.system, practice, burn_in=burn_in, key=test.key)
+        return {name: np.array(value) for name, value in found.best.items()}
+
+    def tuned_run(test: TwinTest) -> Arrays:
+        if test.label not in known:
+            known[test.label] = run.cases.take(f"tuning of {opponent.name}, {test.label}", lambda: search(test))
+        settings = known[test.label]
+        # As arrays, so that filters of other settings share the compilation.
+        filter = opponent.build(**{name: jnp.asarray(value, float) for name, value in settings.items()})
+        return {**run_filter(filter, test), **{SETTING + name: value for name, value in settings.items()}}
+
+    return Method(opponent.name, tuned_run)
+
+
+def as_array(filter: Filter) -> np.ndarray:
+    """Return a filter as an array of bytes that a case can keep."""
+    return np.frombuffer(filter_to_bytes(filter), np.uint8)
+
+
+def as_filter(content: np.ndarray) -> Any:
+    """Return the filter that `as_array` was given."""
+    return filter_from_bytes(content.tobytes())
+
+
+def run_filter(filter: Filter, test: TwinTest) -> dict[str, np.ndarray]:
+    """Run a filter on all trials; return what was kept, NaN from a divergence on, and the window of the divergence."""
+    done = run_trials(filter, test.system, test.trials, record=test.record, key=test.key)
+    kept = done.kept if isinstance(done.kept, dict) else {"mean": done.kept}
+    diverged = np.asarray(done.diverged)
+    arrays = {name: np.array(series) for name, series in kept.items()}
+    for trial in np.flatnonzero(diverged >= 0):
+        for series in arrays.values():
+            series[trial, diverged[trial] :] = np.nan
+    return {**arrays, DIVERGED: diverged}
+
+
+def score_filter(test: TwinTest, found: Arrays) -> dict[str, np.ndarray]:
+    """Score each truth: RMSE, relative RMSE (eq. 20), spread over error, and how often a normal 90 % interval holds the truth.
+
+    The interval is that of the normal law with the ensemble's mean and spread. Few random draws of a perfect law would fall short
+    of it, but the members that a filter returns are no random draws.
+    """
+    size = test.trials.ensembles.shape[1]
+    scores = _scores(
+        test.trials.twins.truth, jnp.asarray(found["mean"]), jnp.asarray(found["spread"]), size, test.burn_in
+    )
+    return {**{name: np.asarray(value) for name, value in scores.items()}, DIVERGED: found[DIVERGED]}
+
+
+@eqx.filter_jit
+def _scores(truth: Array, mean: Array, spread: Array, size: int, burn_in: int) -> dict[str, Array]:
+    def one(truth: Array, mean: Array, spread: Array) -> dict[str, Array]:
+        truth, mean, spread = truth[burn_in:], mean[burn_in:], spread[burn_in:]
+        # The spread that exchangeable members need to have on average for the error of their mean.
+        wide, error = spread * math.sqrt((size + 1) / size), jnp.abs(truth - mean)
+        return {
+            "rmse": jnp.mean(rmse(truth, mean)),
+            "relative_rmse": relative_rmse(truth, mean),
+            "spread_error_ratio": jnp.sqrt(jnp.mean(wide**2) / jnp.mean(error**2)),
+            "coverage_90": jnp.mean(error <= _NORMAL_90 * wide),
+            "spread": jnp.mean(jnp.sqrt(jnp.mean(spread**2, axis=1))),
+        }
+
+    return jax.vmap(one)(truth, mean, spread)
+
+
+def filter_rows(outcomes: Sequence[Outcome[TwinTest]], metrics: Collection[str] = SCORES) -> list[Row]:
+    """Return rows of scores, and of each setting that tuning found."""
+    rows: dict[Row, None] = {}  # a setting that serves two protocols is one row
+    for outcome in outcomes:
+        rows |= dict.fromkeys(outcome.rows(metrics))
+        size, protocol = (outcome.case.about[name] for name in ("ensemble_size", "protocol"))
+        name = f"N={size}" if protocol in ("paper", "unseen") else f"N={size}, {protocol}"
+        rows |= {
+            Row.of(name, outcome.method, key, [value], ensemble_size=size): None
+            for key, value in outcome.settings.items()
+        }
+    return list(rows)
+
+
+def scores_dataset(outcomes: Sequence[Outcome[TwinTest]]) -> xr.Dataset:
+    """Return the scores of every truth."""
+    return xr.Dataset(
+        {"score": (("entry", "metric", "truth"), np.stack([[o.scores[name] for name in SCORES] for o in outcomes]))},
+        {
+            "method": ("entry", [outcome.method for outcome in outcomes]),
+            "network": ("entry", [outcome.case.about["protocol"] for outcome in outcomes]),
+            "ensemble_size": ("entry", [outcome.case.about["ensemble_size"] for outcome in outcomes]),
+            "metric": list(SCORES),
+        },
+    )

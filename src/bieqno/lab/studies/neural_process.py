@@ -1,0 +1,177 @@
+"""Study ``neural-process``: the pretrained regressor on the functions that neural processes are trained and compared on.
+
+The set-up is that of Bruinsma et al., *Autoregressive conditional neural processes* (ICLR 2023, ``wesselb/neuralprocesses``):
+processes of variance 1 with a squared exponential and a Matern-5/2 kernel of length 0.25, a weakly periodic one (squared
+exponential of length 0.5 times periodic of period 0.25), noise of variance 0.05; sawtooths without noise of frequency 2 to 4; and
+the mixture of all. Up to 30 context points, 50 targets, 100 of sawtooths and in the mixture. Inside: all in [-2, 2];
+shifted: all in [2, 6]; extrapolation: context in [-2, 2], targets in [2, 6]. The published models were trained on each family by
+itself, in [-2, 2]; the regressor was trained on none of them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+from jaxtyping import Float
+from scipy.stats import multivariate_normal, norm
+
+from bieqno.lab.compare import Arrays, Case, Method, compare
+from bieqno.lab.results import Row
+from bieqno.lab.study import Description, Experiment, Findings, Run
+from bieqno.regression import PretrainedGGPRegressor
+
+METRIC = "log_likelihood"
+NOISE_VARIANCE = 0.05
+MOST_OBSERVED = 30
+LEAST_ROWS = (
+    3  # that the regressor needs; given fewer, a standard normal law answers, as all families have about its scale
+)
+KERNELS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "eq": lambda d: np.exp(-0.5 * (d / 0.25) ** 2),
+    "matern": lambda d: _matern(5**0.5 * np.abs(d) / 0.25),
+    "weakly periodic": lambda d: np.exp(-0.5 * (d / 0.5) ** 2 - 2 * np.sin(np.pi * d / 0.25) ** 2),
+}
+"""Of the differences of inputs, without the noise."""
+FAMILIES = (*KERNELS, "sawtooth")
+TARGETS = {**dict.fromkeys(KERNELS, 50), "sawtooth": 100, "mixture": 100}
+RANGES = {"inside": ((-2, 2), (-2, 2)), "shifted": ((2, 6), (2, 6)), "extrapolation": ((-2, 2), (2, 6))}
+"""Where context and targets are."""
+
+# Log-likelihood per target, from the tables of Bruinsma et al.; for the Gaussian families they give divergences from the oracle.
+_MIXTURE = {
+    "AR ConvCNP": (0.56, 0.56, 0.34), "ConvNP": (0.45, 0.45, -0.10), "FullConvGNP": (0.30, 0.30, -0.46),
+    "ConvGNP": (0.16, 0.16, -0.91), "ConvCNP": (0.07, 0.06, -1.21), "ANP": (-0.25,), "GNP": (-0.69,), "CNP": (-1.03,),
+}  # fmt: skip
+PUBLISHED = {
+    **{("sawtooth, inside", name): value for name, value in (("AR ConvCNP", 3.62), ("ConvGNP", 2.87), ("GNP", -0.18))},
+    **{
+        (f"mixture, {where}", name): value
+        for name, values in _MIXTURE.items()
+        for where, value in zip(RANGES, values, strict=False)
+    },
+}
+DESCRIPTION = Description(
+    title="Functions of neural processes",
+    question="Neural processes are trained on thousands of functions of one family: smooth, rough, periodic, sawtooths. What "
+    "density does the pretrained regressor, which never saw the family, give to 50 or 100 values from up to 30 others?",
+    claim="None; the paper does not go there. Bruinsma et al. (2023) report neural processes, each trained on the family that "
+    "it is tested on (GNP pools by the mean, as the paper does).",
+    minutes={"smoke": 0.5, "quick": 8.0, "paper": 120.0},
+    methods=("ggp", "gp-true", *(f"{name} (published)" for name in _MIXTURE)),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run.
+
+    Attributes:
+        preset: name of the settings.
+        tasks: functions of each case.
+        families: those that are tested.
+        ranges: where context and targets are.
+    """
+
+    preset: str = "quick"
+    tasks: int = 48
+    families: tuple[str, ...] = (*FAMILIES, "mixture")
+    ranges: tuple[str, ...] = tuple(RANGES)
+
+
+PRESETS = {
+    "smoke": Settings("smoke", 2, ("eq", "sawtooth"), ("inside",)),
+    "quick": Settings(),
+    "paper": Settings("paper", 1024),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One function: its family, some values that are known, and others that are to be predicted."""
+
+    family: str
+    x: Float[np.ndarray, "m"]
+    y: Float[np.ndarray, "m"]
+    targets: Float[np.ndarray, "n"]
+    values: Float[np.ndarray, "n"]
+
+
+def draw(rng: np.random.Generator, family: str, where: str) -> Task:
+    """Draw a task of a family.
+
+    Example:
+        >>> draw(np.random.default_rng(0), "eq", "shifted").values.shape
+        (50,)
+    """
+    count, asked = int(rng.integers(MOST_OBSERVED + 1)), TARGETS[family]
+    family = FAMILIES[rng.integers(len(FAMILIES))] if family == "mixture" else family
+    context, target = (rng.uniform(*ends, size) for ends, size in zip(RANGES[where], (count, asked), strict=True))
+    x = np.concatenate([context, target])
+    if family == "sawtooth":
+        frequency, direction, phase = rng.uniform(2, 4), rng.choice([-1, 1]), rng.uniform()
+        y = (frequency * direction * x + phase) % 1
+    else:
+        y = np.linalg.cholesky(covariance(family, x)) @ rng.standard_normal(len(x))
+    return Task(family, context, y[:count], target, y[count:])
+
+
+def covariance(family: str, x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n n"]:
+    """Return the covariance of noisy values under the process of a family."""
+    return KERNELS[family](x[:, None] - x) + NOISE_VARIANCE * np.eye(len(x))
+
+
+def pretrained(task: Task) -> float:
+    """Return the log-likelihood per target of the regressor as it ships."""
+    if len(task.x) < LEAST_ROWS:
+        return float(np.mean(norm.logpdf(task.values)))
+    fitted = PretrainedGGPRegressor().fit(task.x[:, None], task.y)
+    return float(fitted.log_predictive_density(task.targets[:, None], task.values)) / len(task.values)
+
+
+def oracle(task: Task) -> float:
+    """Return the log-likelihood per target of the Gaussian process that the task was drawn from.
+
+    Example:
+        >>> empty = np.zeros(0)
+        >>> oracle(Task("eq", empty, empty, np.zeros(1), np.zeros(1))) == norm.logpdf(0, scale=1.05**0.5)
+        True
+    """
+    count, K = len(task.x), covariance(task.family, np.concatenate([task.x, task.targets]))
+    gain = np.linalg.solve(K[:count, :count], K[:count, count:]).T
+    law = multivariate_normal(gain @ task.y, K[count:, count:] - gain @ K[:count, count:])
+    return float(law.logpdf(task.values)) / len(task.values)
+
+
+def study(s: Settings, run: Run) -> Findings:
+    """Score the regressor and the oracle on the same tasks of every family and range, beside what was published."""
+
+    def tasks(place: int, family: str, where: str) -> Sequence[Task]:
+        return [draw(np.random.default_rng([run.seed, place, number]), family, where) for number in range(s.tasks)]
+
+    def method(name: str, score: Callable[[Task], float]) -> Method[Sequence[Task]]:
+        return Method(name, lambda tasks: {METRIC: np.array([score(task) for task in tasks])})
+
+    def scored(tasks: Sequence[Task], found: Arrays) -> Arrays:
+        return {METRIC: found[METRIC]}
+
+    plan = []
+    for place, (family, where) in enumerate((family, where) for family in s.families for where in s.ranges):
+        drawn = cache(partial(tasks, place, family, where))
+        case: Case[Sequence[Task]] = Case(f"{family}, {where}", lambda _, drawn=drawn: drawn())
+        plan.append((case, method("ggp", pretrained)))
+        if family in KERNELS:
+            plan.append((case, method("gp-true", oracle)))
+    rows = [row for outcome in compare(run, plan, scored) for row in outcome.rows()]
+    cases = {case.name for case, _ in plan}
+    for (case, name), value in PUBLISHED.items():
+        if case in cases and run.wants(f"{name} (published)"):
+            rows.append(Row(case, f"{name} (published)", METRIC, value, None, 1))
+    return rows, {}
+
+
+EXPERIMENT = Experiment("neural-process", DESCRIPTION, PRESETS, study)
+
+
+def _matern(r: np.ndarray) -> np.ndarray:
+    return (1 + r + r**2 / 3) * np.exp(-r)

@@ -1,0 +1,96 @@
+"""Studies of filters trained against the truth: rows as agreed, everything paired, nothing computed twice."""
+
+from dataclasses import replace
+
+import jax
+import numpy as np
+import pytest
+
+from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings
+from bieqno.lab.report.filter_figures import filter_figures
+from bieqno.lab.report.pivots import error_metric, pivots
+from bieqno.lab.report.tables import html_tables
+from bieqno.lab.studies import Cases, Result, Row, irregular, large, lorenz63, mnmef
+
+SMALL = {"width": 8, "small": 4, "channels": 2}
+TINY = {"student": SMALL, "training": {"sizes": {2: 4}, "steps": 2}, "validation": SMOKE_VALIDATION}
+
+
+def test_a_study_trains_tunes_scores_and_goes_on_where_it_was(tmp_path):
+    # As many truths as fine-tuning has, so that both are one compiled program.
+    settings = FilterSettings(
+        "tiny", (64,), (4,), 2, 12, 2, (2, 12), SMALL, {"sizes": {64: 5}, "steps": 2}, {"steps": 2}, SMOKE_VALIDATION
+    )
+    only = ("EnNF", "EnNF fine-tuned", "EnKF tuned")
+    cases = Cases(tmp_path / "cases")
+    result = lorenz63.AGAINST_TRUTH.run(settings, only=only, cases=cases)
+    assert {(row.method, row.ensemble_size) for row in result.rows if row.protocol == "unseen"} == {
+        ("EnNF", 64), ("EnNF fine-tuned", 64), ("EnKF tuned", 4),
+    }  # fmt: skip
+    scores = {row.metric for row in result.rows if row.protocol}
+    assert scores == {"rmse", "relative_rmse", "spread_error_ratio", "coverage_90"}
+    facts = {(row.method, row.metric) for row in result.rows if not row.protocol}
+    assert {("EnNF", "seconds"), ("EnNF", "blown_up"), ("EnKF tuned", "inflation")} <= facts
+    for row in result.select(metric="rmse", protocol="unseen"):
+        assert row.n + row.diverged == 2
+    again = Cases(tmp_path / "cases")
+    assert lorenz63.AGAINST_TRUTH.run(settings, only=only, cases=again).rows == result.rows
+    assert len(again.taken) >= 5  # two trainings and three runs
+
+
+def test_published_rows_stand_beside_and_are_marked():
+    rows = mnmef.EXPERIMENT.run("quick", only=["MNMEF (published)"]).rows
+    assert {row.ensemble_size: row.value for row in rows} == {5: 1.61, 10: 1.48, 20: 1.35, 40: 1.25, 100: 1.15}
+
+
+@pytest.mark.parametrize("name", irregular.NETWORKS)
+def test_networks_are_what_they_are_called(name):
+    seen = np.asarray(irregular.NETWORKS[name](50, jax.random.key(0)))
+    assert seen.shape == (50, 40)
+    if name == "half missing":
+        assert not seen[:, 1::2].any()
+        # Of a thousand values half are there, with a standard deviation of 1.6 %; five of them.
+        assert abs(seen[:, ::2].mean() - 0.5) < 0.08
+    else:
+        assert (seen.sum(axis=1) == 10).all()
+    if name == "moving":
+        np.testing.assert_array_equal(seen[1:], np.roll(seen[:-1], 1, axis=1))
+    if name in ("every fourth", "random places"):
+        assert (seen == seen[0]).all()
+
+
+def test_weights_of_forty_variables_run_on_more():
+    few = {"members": 4, "windows": 4, "burn_in": 1, "total": 40}
+    settings = replace(large.PRESETS["smoke"], sizes=(40,), timed_only=(80,), **few, **TINY)
+    result = large.EXPERIMENT.run(settings, only=["EnNF"])
+    metrics = {row.case: {other.metric for other in result.select(case=row.case)} for row in result.rows}
+    assert metrics == {"n=40": {"rmse", "seconds", "mebibytes"}, "n=80": {"seconds", "mebibytes"}}
+    assert "growth" in filter_figures(result)
+
+
+def filtered(method, size, value, metric="rmse", protocol="unseen", **more):
+    return Row.of(f"N={size}", method, metric, [value, value], ensemble_size=size, protocol=protocol, **more)
+
+
+def test_tables_are_by_size_and_show_who_is_best():
+    rows = (
+        filtered("EnNF", 5, 1.5), filtered("EnNF", 5, 0.4, "relative_rmse"), filtered("LETKF (published)", 5, 2.6),
+        filtered("EnNF", 5, 1.1, "spread_error_ratio"), filtered("EnKF tuned", 5, 1.0, diverged=1),
+    )  # fmt: skip
+    result = Result("mnmef", "quick", 0, rows)
+    assert error_metric(result) == "rmse"  # the one that all have
+    errors, spread = pivots(result)
+    assert (errors.columns, list(errors.lines)) == (["5"], ["EnNF", "LETKF (published)", "EnKF tuned"])
+    assert errors.best("5") == "EnNF"  # the lower error is of a filter that lost a run
+    assert spread.best("5") is None  # nobody to be better than
+    assert "1 lost" in html_tables(result)
+
+
+def test_growth_is_a_table_by_number_of_variables():
+    rows = tuple(
+        replace(filtered(method, 10, value, protocol=f"{n} variables"), case=f"n={n}")
+        for method, value in (("EnNF", 1.3), ("LETKF tuned", 2.0)) for n in (40, 400)
+    )  # fmt: skip
+    (table,) = pivots(Result("large", "quick", 0, rows))
+    assert table.columns == ["40 variables", "400 variables"]
+    assert table.best("400 variables") == "EnNF"
