@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from bieqno.lab.results import Result, Row, read_result, summarise, write_result
+from bieqno.lab.results import Result, Row, read_result, write_result
 
 
 def a_result(value=1.0):
@@ -22,11 +22,6 @@ def test_rows_hold_mean_and_standard_error():
     assert (row.value, row.n) == (2.0, 3)
     assert row.stderr == pytest.approx(1 / np.sqrt(3))
     assert Row.of("c", "m", "rmse", [1.0]).stderr is None
-
-
-def test_summarise_gathers_the_repetitions():
-    rows = summarise("c", "m", [{"rmse": 1.0, "nlpd": 0.0}, {"rmse": 3.0, "nlpd": 0.0}])
-    assert [(row.metric, row.value, row.n) for row in rows] == [("rmse", 2.0, 2), ("nlpd", 0.0, 2)]
 
 
 def test_metrics_json_has_the_agreed_form(tmp_path):

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from bieqno.assimilation import EnKF
-from bieqno.lab.comparison import Prediction
-from bieqno.lab.filter_experiment import as_array, as_filter
+from bieqno.lab.methods.filters import as_array, as_filter
+from bieqno.lab.methods.regression import Prediction
 from bieqno.lab.studies import EXPERIMENTS, Cases, demo, lorenz63, provenance, run_key, step_1d, trig_2d
+from bieqno.lab.study import Progress, Run
 
 
 def counted(calls):
@@ -125,8 +126,17 @@ def test_the_demo_takes_its_cases_over(monkeypatch):
     """With a stub for the studies: names go before cases and data sets, and methods choose studies."""
     monkeypatch.setattr(demo, "_STUDIES", (counted([]),))
     told = []
-    result = demo.run("smoke", on_progress=told.append)
+    result = demo.EXPERIMENT.run("smoke", on_progress=told.append)
     assert set(result.parts()) == {"step-1d"}
     assert result.parts()["step-1d"].arrays.keys() == {"random-30", "random-100"}
     assert [p.part.split(",")[0] for p in told] == ["step-1d"] * 4
-    assert demo.run("smoke", only=["EnNF"]).rows == ()
+    assert demo.EXPERIMENT.run("smoke", only=["EnNF"]).rows == ()
+
+
+def test_a_part_of_a_run_reports_its_share_of_the_whole():
+    heard = []
+    part = Run(on_progress=heard.append).between(0.5, 1.0, "second, ")
+    part.progress("here", 1, 4)
+    part.training("training")(Progress("", 0, 0, 0, step=5, steps=10, loss=0.1))
+    assert [(p.part, p.done, p.total) for p in heard] == [("second, here", 0.625, 1.0), ("second, training", 0.75, 1.0)]
+    assert (heard[1].step, heard[1].loss) == (5, 0.1)

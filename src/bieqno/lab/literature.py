@@ -16,10 +16,9 @@ from bieqno.assimilation.filters import ETKF, LETKF, EnKF, Filter, Inflated, Ite
 from bieqno.assimilation.localization import Neighbours
 from bieqno.assimilation.models import Lorenz63, Lorenz96
 from bieqno.assimilation.observation import Observation
-from bieqno.assimilation.twin import keep_mean
 from bieqno.assimilation.trials import Trials, make_trials
 from bieqno.assimilation.tuning import tune
-from bieqno.assimilation.twin import cycle
+from bieqno.assimilation.twin import cycle, keep_mean
 from bieqno.lab.papers import Setup
 from bieqno.scores import relative_rmse, rmse
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal
 
-from bieqno.lab.methods import gaussian_processes as baselines
+from bieqno.lab.methods import classical_regressors as baselines
 from bieqno.lab.studies import step_1d, trig_2d
 
 NOISE = 0.01

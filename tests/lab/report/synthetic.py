@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import xarray as xr
 
-from bieqno.lab.comparison import Prediction
+from bieqno.lab.methods.regression import Prediction
 from bieqno.lab.studies import Result, Row, step_1d, trig_2d
 
 

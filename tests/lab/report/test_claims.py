@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 import synthetic
-from bieqno.lab.report.judges import FINEST_WAVE
 
 from bieqno.lab.report.claims import CLAIMS, judge_all
+from bieqno.lab.report.judges import FINEST_WAVE
 from bieqno.lab.studies import Result, Row
 
 

@@ -6,8 +6,7 @@ import synthetic
 from matplotlib.colors import to_rgb
 from rich.console import Console
 
-from bieqno.lab.comparison import Prediction
-from bieqno.lab.methods.regression import METHODS
+from bieqno.lab.methods.regression import METHODS, Prediction
 from bieqno.lab.report.regression_figures import regression_figures
 from bieqno.lab.report.style import style_of
 from bieqno.lab.report.tables import study_tables

@@ -8,19 +8,21 @@ import numpy as np
 import pytest
 
 from bieqno.assimilation import EnKF
-from bieqno.lab.filter_study import Method, compare_filters, no_assimilation, trial_makers
+from bieqno.lab.methods.ennf_paper import compare_on_paper, paper_cases
+from bieqno.lab.methods.filters import fixed, no_assimilation
 from bieqno.lab.papers import paper_lorenz63, paper_lorenz96
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.tables import study_tables
-from bieqno.lab.studies import EXPERIMENTS, Cases, Result, lorenz63, lorenz96, super_filter, write_result
+from bieqno.lab.studies import EXPERIMENTS, Result, lorenz63, lorenz96, super_filter, write_result
 from bieqno.lab.study import Run
 
 KEY = jax.random.key(0)
 
 
-def makers(setup, windows=6):
-    keys = jax.random.split(KEY)
-    return trial_makers(setup, windows=windows, runs=2, first_run=3, truths=2, record_key=keys[0], truth_key=keys[1])
+def cases(paper):
+    settings = replace(lorenz63.PRESETS["smoke"], windows=6, runs=2, teacher_runs=3, truths=2)
+    record_key, truth_key = jax.random.split(KEY)
+    return paper_cases(settings, paper, record_key=record_key, truth_key=truth_key, tune_key=KEY, key=KEY)
 
 
 def test_presets_are_the_papers():
@@ -35,22 +37,21 @@ def test_presets_are_the_papers():
 
 
 def test_the_papers_protocol_has_one_record_and_ensembles_that_the_teacher_did_not_have():
-    setup, made = paper_lorenz63(), makers(paper_lorenz63())
-    tested = made["paper"](4)
-    assert made["paper"](4) is tested  # all filters of a size share them
-    taught = setup.trials(6, runs=3, members=4, one_record=True, key=jax.random.split(KEY)[0])
+    paper, made = paper_lorenz63(), cases(paper_lorenz63())
+    tested = made["paper"](4).draw(0).trials
+    assert made["paper"](4).draw(0).trials is tested  # all filters of a size share them
+    taught = paper.trials(6, runs=3, members=4, one_record=True, key=jax.random.split(KEY)[0])
     values = tested.twins.observations.value
     assert jnp.array_equal(values[0], values[1])
     assert jnp.array_equal(values[0], taught.twins.observations.value[0])
     everyone = np.concatenate([np.asarray(taught.ensembles), np.asarray(tested.ensembles)])
     assert len(np.unique(everyone[:, 0], axis=0)) == 5
-    unseen = made["unseen"](4).twins.truth
+    unseen = made["unseen"](4).draw(0).trials.twins.truth
     assert not jnp.allclose(unseen[0], unseen[1])
 
 
 def test_the_papers_baseline_begins_where_the_paper_says():
-    setup = paper_lorenz63()
-    assert setup.ensemble(1, key=KEY).tolist() == [[-8.0, -9.0, 28.0]]
+    assert paper_lorenz63().ensemble(1, key=KEY).tolist() == [[-8.0, -9.0, 28.0]]
     # Its deviation from the truth is drawn on the ring, and is that of the ensembles' mean.
     ring = paper_lorenz96()
     many = ring.ensemble(2000, key=KEY)
@@ -65,13 +66,12 @@ def explode(ensemble, observed, *, key):
 @pytest.fixture(scope="module")
 def compared():
     """Rows and arrays of the ring, with a filter that diverges at once: figures must live with that."""
-    setup = paper_lorenz96()
     methods = [
-        Method("baseline", lambda size: no_assimilation, (1,)),
-        Method("EnKF", lambda size: explode, (2,)),
-        Method("EnNF", lambda size: EnKF(), (2,)),
+        (fixed("baseline", lambda: no_assimilation), (1,)),
+        (fixed("EnKF", lambda: explode), (2,)),
+        (fixed("EnNF", lambda: EnKF()), (2,)),
     ]
-    rows, arrays = compare_filters(Run(0, (), Cases(), None), setup, methods, makers(setup), key=KEY)
+    rows, arrays = compare_on_paper(Run(), methods, cases(paper_lorenz96()))
     return Result("lorenz96", "smoke", 0, tuple(rows), arrays)
 
 
@@ -109,7 +109,7 @@ def test_figures_and_tables_live_with_divergence(compared, tmp_path):
 
 def test_lorenz63_from_end_to_end():
     settings = replace(lorenz63.PRESETS["smoke"], sizes=(2,), tuned_sizes=(2,))
-    result = lorenz63.run(settings)
+    result = lorenz63.EXPERIMENT.run(settings)
     methods = {row.method for row in result.rows if row.protocol == "unseen"}
     assert methods == {"baseline", "EnKF", "EnNF", "EnKF tuned", "ETKF tuned", "particle filter"}
     assert all(np.isfinite(row.value) for row in result.select(method="EnNF"))
@@ -123,7 +123,7 @@ def test_lorenz63_from_end_to_end():
 
 
 def test_one_filter_in_four_roles():
-    result = super_filter.run("smoke")
+    result = super_filter.EXPERIMENT.run("smoke")
     roles = {row.method for row in result.rows if row.metric == "distance_to_teacher"}
     assert roles == {f"EnNF as {name}" for name in super_filter.teachers()}
     typical = result.value("unseen", "teachers", "typical")
@@ -134,7 +134,7 @@ def test_one_filter_in_four_roles():
 
 def test_roles_cannot_be_run_one_by_one():
     with pytest.raises(ValueError, match="cannot run only EnKF"):
-        super_filter.run("smoke", only=["EnKF"])
+        super_filter.EXPERIMENT.run("smoke", only=["EnKF"])
 
 
 @pytest.mark.parametrize("name", ["lorenz63", "lorenz96", "super-filter", "ennf-options"])

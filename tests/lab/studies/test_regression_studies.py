@@ -6,13 +6,13 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from bieqno.cli import app
-from bieqno.lab.comparison import Prediction
-from bieqno.lab.methods import gaussian_processes as baselines
-from bieqno.lab.methods.regression import METHODS, regression_methods
-from bieqno.lab.studies import read_result, real_data, step_1d, trig_2d
+from bieqno.lab.methods import classical_regressors as baselines
+from bieqno.lab.methods.regression import METHODS, Prediction, regression_methods
+from bieqno.lab.report.figures import study_figures
+from bieqno.lab.report.page import write_page
+from bieqno.lab.report.tables import study_tables
+from bieqno.lab.studies import read_result, real_data, step_1d, trig_2d, write_result
 from bieqno.regression.trained import fitting
 
 STUDIES = {study.EXPERIMENT.name: study for study in (step_1d, trig_2d)}
@@ -87,19 +87,20 @@ def test_noise_has_the_stated_size():
 
 @pytest.fixture(scope="module", params=list(STUDIES))
 def smoke(request, tmp_path_factory):
-    """A run of the entry point from end to end, in this process so that compiled programs are shared."""
+    """A study from end to end: its result is stored with its figures, and on the page."""
     out = tmp_path_factory.mktemp("runs")
-    done = CliRunner().invoke(app, ["run", request.param, "--preset", "smoke", "--out", str(out)])
-    assert done.exit_code == 0, done.output
-    return done.output, out / request.param
+    result = STUDIES[request.param].EXPERIMENT.run("smoke")
+    write_result(result, out, study_figures(result))
+    write_page(out)
+    return result, out / request.param
 
 
 def test_smoke_run_prints_and_stores(smoke):
-    output, folder = smoke
-    assert "NLPD" in output
+    result, folder = smoke
+    assert any("NLPD" in str(column.header) for table in study_tables(result) for column in table.columns)
     assert {path.name for path in folder.iterdir()} == {"config.json", "metrics.json", "arrays.nc", "figures"}
     result = read_result(folder)
-    assert result.preset == result.config["preset"] == "smoke"
+    assert result.preset == "smoke"
     figures = {
         "step-1d": {"bands-random", "covariance-random", "reliability"},
         "trig-2d": {"maps", "diagonal", "covariance", "reliability"},
@@ -202,10 +203,10 @@ def test_the_papers_form_sees_all_pairs_and_all_observations(monkeypatch):
     assert (targets, rows) == (32, 1024)  # of each order of all rows the first 32 are targets, 992 observations
 
 
-@pytest.mark.parametrize("experiment", STUDIES.values(), ids=list(STUDIES))
-def test_unknown_preset_is_named(experiment):
+@pytest.mark.parametrize("module", STUDIES.values(), ids=list(STUDIES))
+def test_unknown_preset_is_named(module):
     with pytest.raises(ValueError, match="smoke, quick, paper, got 'fast'"):
-        experiment.run("fast")
+        module.EXPERIMENT.run("fast")
 
 
 def test_unknown_layout_is_named():
@@ -226,11 +227,8 @@ def test_real_data_are_tables_of_numbers():
         assert not {tuple(row) for row in seen} & {tuple(row) for row in asked}
 
 
-def test_real_data_from_end_to_end(tmp_path):
-    only = [word for method in ("ggp-experts", "gp-se", "trees") for word in ("--only", method)]
-    done = CliRunner().invoke(app, ["run", "real-data", "--preset", "smoke", "--out", str(tmp_path), *only])
-    assert done.exit_code == 0, done.output
-    result = read_result(tmp_path / "real-data")
+def test_real_data_from_end_to_end():
+    result = real_data.EXPERIMENT.run("smoke", only=["ggp-experts", "gp-se", "trees"])
     assert {row.case for row in result.rows} == {"nile", "sea floor"}
     assert {"ggp-experts", "gp-se", "trees", "gp-best"} == {row.method for row in result.rows}
     assert "nlpd_excess" not in {row.metric for row in result.rows}  # nobody knows the noise

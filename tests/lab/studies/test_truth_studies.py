@@ -6,21 +6,24 @@ import jax
 import numpy as np
 import pytest
 
+from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.pivots import error_metric, pivots
 from bieqno.lab.report.tables import html_tables
-from bieqno.lab.studies import Cases, Result, Row, irregular, large, lorenz63_truth, mnmef
-from bieqno.lab.truth_study import Settings
+from bieqno.lab.studies import Cases, Result, Row, irregular, large, lorenz63, mnmef
 
-TINY = {"sizes": {2: 4}, "steps": 2, "settings": {"width": 8, "small": 4, "channels": 2}}
+SMALL = {"width": 8, "small": 4, "channels": 2}
+TINY = {"student": SMALL, "training": {"sizes": {2: 4}, "steps": 2}, "validation": SMOKE_VALIDATION}
 
 
 def test_a_study_trains_tunes_scores_and_goes_on_where_it_was(tmp_path):
     # As many truths as fine-tuning has, so that both are one compiled program.
-    settings = Settings("tiny", (64,), (4,), 2, 12, 2, (2, 12), {**TINY, "sizes": {64: 5}}, {"steps": 2})
+    settings = FilterSettings(
+        "tiny", (64,), (4,), 2, 12, 2, (2, 12), SMALL, {"sizes": {64: 5}, "steps": 2}, {"steps": 2}, SMOKE_VALIDATION
+    )
     only = ("EnNF", "EnNF fine-tuned", "EnKF tuned")
     cases = Cases(tmp_path / "cases")
-    result = lorenz63_truth.run(settings, only=only, cases=cases)
+    result = lorenz63.AGAINST_TRUTH.run(settings, only=only, cases=cases)
     assert {(row.method, row.ensemble_size) for row in result.rows if row.protocol == "unseen"} == {
         ("EnNF", 64), ("EnNF fine-tuned", 64), ("EnKF tuned", 4),
     }  # fmt: skip
@@ -31,12 +34,12 @@ def test_a_study_trains_tunes_scores_and_goes_on_where_it_was(tmp_path):
     for row in result.select(metric="rmse", protocol="unseen"):
         assert row.n + row.diverged == 2
     again = Cases(tmp_path / "cases")
-    assert lorenz63_truth.run(settings, only=only, cases=again).rows == result.rows
+    assert lorenz63.AGAINST_TRUTH.run(settings, only=only, cases=again).rows == result.rows
     assert len(again.taken) >= 5  # two trainings and three runs
 
 
 def test_published_rows_stand_beside_and_are_marked():
-    rows = mnmef.run("quick", only=["MNMEF (published)"]).rows
+    rows = mnmef.EXPERIMENT.run("quick", only=["MNMEF (published)"]).rows
     assert {row.ensemble_size: row.value for row in rows} == {5: 1.61, 10: 1.48, 20: 1.35, 40: 1.25, 100: 1.15}
 
 
@@ -57,10 +60,9 @@ def test_networks_are_what_they_are_called(name):
 
 
 def test_weights_of_forty_variables_run_on_more():
-    settings = replace(
-        large.PRESETS["smoke"], sizes=(40,), timed_only=(80,), members=4, windows=4, burn_in=1, total=40, training=TINY
-    )
-    result = large.run(settings, only=["EnNF"])
+    few = {"members": 4, "windows": 4, "burn_in": 1, "total": 40}
+    settings = replace(large.PRESETS["smoke"], sizes=(40,), timed_only=(80,), **few, **TINY)
+    result = large.EXPERIMENT.run(settings, only=["EnNF"])
     metrics = {row.case: {other.metric for other in result.select(case=row.case)} for row in result.rows}
     assert metrics == {"n=40": {"rmse", "seconds", "mebibytes"}, "n=80": {"seconds", "mebibytes"}}
     assert "growth" in filter_figures(result)

@@ -141,14 +141,13 @@ def _regression_charts(result: Result) -> Iterator[Chart]:
     if first is None or "reliability" not in first:
         return
     cases = {pivots.case_title(case): arrays for case, arrays in result.arrays.items()}
-    if "noise" not in first.attrs:
-        pass  # real data: scattered points and no known truth
-    elif first.sizes["input"] == 1:
+    synthetic = "noise" in first.attrs  # real data are scattered points without a known truth
+    if synthetic and first.sizes["input"] == 1:
         views = {title: _bands(a, _thin(a.sizes["point"], 250)) for title, a in cases.items()}
         static = dict.fromkeys(f"bands-{case.split('-')[0]}" for case in result.arrays)
         content = _plot(views, "x", "y", [-0.6, 1.6])
         yield Chart("bands", content, tuple(static))
-    else:
+    elif synthetic:
         views = {title: _map(a) for title, a in cases.items()}
         content = {"kind": "images", "first": PAPERS_TWO, "axes": ["x₁", "x₂"], "views": views}
         yield Chart("maps", content, ("maps",))

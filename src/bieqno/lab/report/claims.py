@@ -56,25 +56,21 @@ def _judge(claim: Claim, sources: Sequence[tuple[Result, Result]]) -> Judged:
 
 
 _BETTER = "gGP predicts a function with jumps better than a Gaussian process with the squared exponential kernel."
+_SMOOTHS = "gGP captures the jumps that the Gaussian process smooths."
+_WAVES = "gGP predicts the function of four scales better than the Gaussian process."
+_EMULATES = "Trained on EnKF, EnNF does as well as its teacher where the teacher does well."
 _FILTERS = {
     "EnNF works with two members, where EnKF does not.": judges.works_with_two,
     "EnNF has lower errors than EnKF at every ensemble size.": judges.lower_at_all_sizes,
     "Its accuracy hardly depends on the ensemble size.": judges.steady,
 }
-_EMULATION = "Trained on EnKF, EnNF does as well as its teacher where the teacher does well."
-_SCALES = "gGP finds all four scales, the Gaussian process at best three."
-_JUMPS = {"rmse_near_jump": "RMSE near jumps"}
 CLAIMS = (
-    Claim("step-1d", _BETTER, judges.beats_the_process({"rmse": "RMSE", "nlpd": "NLPD"})),
-    Claim("step-1d", "gGP captures the jumps that the Gaussian process smooths.", judges.beats_the_process(_JUMPS)),
+    Claim("step-1d", _BETTER, judges.beats(rmse="RMSE", nlpd="NLPD")),
+    Claim("step-1d", _SMOOTHS, judges.beats(rmse_near_jump="RMSE near jumps")),
     Claim("step-1d", "Its advantage is largest with few observations.", judges.most_with_few),
-    Claim(
-        "trig-2d",
-        "gGP predicts the function of four scales better than the Gaussian process.",
-        judges.beats_the_process({"rmse": "RMSE"}),
-    ),
-    Claim("trig-2d", _SCALES, judges.finds_the_scales),
+    Claim("trig-2d", _WAVES, judges.beats(rmse="RMSE")),
+    Claim("trig-2d", "gGP finds all four scales, the Gaussian process at best three.", judges.finds_the_scales),
     *(Claim(name, text, judge) for text, judge in _FILTERS.items() for name in ("lorenz63", "lorenz96")),
-    Claim("lorenz63", _EMULATION, judges.emulates),
+    Claim("lorenz63", _EMULATES, judges.emulates),
     Claim("super-filter", "One EnNF can represent a series of ensemble filters.", judges.plays_roles),
 )

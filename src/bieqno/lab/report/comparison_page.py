@@ -8,18 +8,14 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from bieqno.lab.report.filter_figures import errors
-from bieqno.lab.report.markup import drawing, heading, paragraph, plain_page, table, verbatim
+from bieqno.lab.report.markup import drawing, plain_page, table
 from bieqno.lab.report.pivots import pivots
 from bieqno.lab.report.style import style_of
 from bieqno.lab.report.tables import plain_rows
 from bieqno.lab.results import Result, Row
-from bieqno.lab.system_files import Entry
+from bieqno.lab.user_comparisons import Entry
 
 _ERRORS = "RMSE of the analysis mean by ensemble size, with standard errors."
-_TUNING = (
-    "The classical filters were tuned for each ensemble size on other truths; the best settings are below. All filters "
-    "assimilated the same observations with the same random keys."
-)
 _SERIES = (
     "Error of the analysis mean on the first truth, with the largest ensemble; a line ends where its run diverged."
 )
@@ -37,7 +33,6 @@ def comparison_page(
         f"first {burn_in}. ✕k: k of the runs diverged, the error is that of the others."
     )
     result = _result(entries)
-    spreads = pivots(result)[1]
     settings = [
         [
             style_of(one.method).label,
@@ -47,25 +42,15 @@ def comparison_page(
         for one in entries
         if one.settings
     ]
-    return plain_page(
-        "Which filter has the lowest error?",
-        [
-            paragraph(verdict(entries)),
-            heading("Error of the analysis"),
-            table(*comparison_rows(entries), caption=caption),
-            paragraph(_TUNING),
-            drawing(errors(result), caption=_ERRORS),
-            heading("Error over time"),
-            drawing(_series(arrays), caption=_SERIES),
-            heading("Calibration of the spread"),
-            table(*plain_rows(spreads), caption=_SPREADS),
-            heading("Settings found by tuning"),
-            table(["filter", "N", "settings"], settings, caption=_SETTINGS),
-            heading("Made by"),
-            verbatim(command),
-            verbatim(setup_text),
-        ],
-    )
+    parts = {
+        "scores": table(*comparison_rows(entries), caption=caption),
+        "errors": drawing(errors(result), caption=_ERRORS),
+        "series": drawing(_series(arrays), caption=_SERIES),
+        "spreads": table(*plain_rows(pivots(result)[1]), caption=_SPREADS),
+        "settings": table(["filter", "N", "settings"], settings, caption=_SETTINGS),
+    }
+    texts = {"verdict": verdict(entries), "command": command, "setup": setup_text}
+    return plain_page("comparison.html", "Which filter has the lowest error?", parts, **texts)
 
 
 def verdict(entries: Sequence[Entry]) -> str:

@@ -3,18 +3,12 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from bieqno.lab.evaluation import LEVELS, Evaluation
-from bieqno.lab.report.markup import drawing, heading, paragraph, plain_page, table, verbatim
+from bieqno.lab.report.markup import drawing, plain_page, table
 from bieqno.lab.report.regression_figures import draw_reliability
 from bieqno.lab.report.style import style_of
+from bieqno.lab.user_comparisons import LEVELS, Evaluation
 
 _SCORES = {"rmse": "RMSE", "nlpd": "NLPD", "crps": "CRPS"}
-_LEGEND = (
-    "RMSE: error of the mean. NLPD: negative log predictive density. CRPS: continuous ranked probability score. For all three "
-    "lower is better; ± is the standard error. The columns in per cent are the shares of values inside the intervals of that "
-    "nominal coverage. * is the Gaussian process (GP) with the highest marginal likelihood, the one that would be chosen without "
-    "the held-out rows. All methods learn the noise. gGP is bieqno's regressor."
-)
 _CALIBRATION = (
     "Share of held-out values inside central intervals against the nominal coverage. Below the diagonal a method is "
     "overconfident, above it underconfident. The grey band is two standard errors of a calibrated method."
@@ -25,21 +19,13 @@ def evaluation_page(found: Evaluation, *, source: str, target: str, inputs: list
     """Return one self-contained page."""
     scores = f"{source}: trained on {found.trained} rows, scored on {len(found.observed)} others."
     scatter = "Held-out values against their predicted mean, with bars of two standard deviations."
-    return plain_page(
-        f"How well is {target} predicted from {', '.join(inputs)}?",
-        [
-            paragraph(verdict(found)),
-            heading("Scores on held-out rows"),
-            table(*score_rows(found), caption=scores),
-            paragraph(_LEGEND),
-            heading("Calibration of the predicted uncertainty"),
-            drawing(_calibration(found), caption=_CALIBRATION),
-            heading("Predicted and observed"),
-            drawing(_scatter(found), caption=scatter),
-            heading("Made by"),
-            verbatim(command),
-        ],
-    )
+    parts = {
+        "scores": table(*score_rows(found), caption=scores),
+        "calibration": drawing(_calibration(found), caption=_CALIBRATION),
+        "scatter": drawing(_scatter(found), caption=scatter),
+    }
+    title = f"How well is {target} predicted from {', '.join(inputs)}?"
+    return plain_page("evaluation.html", title, parts, verdict=verdict(found), command=command)
 
 
 def verdict(found: Evaluation) -> str:

@@ -4,6 +4,7 @@ A figure of one run shows the first. A run that diverged is drawn up to its dive
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import xarray as xr
@@ -57,18 +58,16 @@ def errors(result: Result) -> Figure:
         for place, own in enumerate(by_method(rows).values()):
             _error_line(axes, own, 0.98 - 0.035 * place)
         axes.set_xscale("log", base=2)
+        axes.set(yscale="log", xlabel="ensemble size N", title=PROTOCOL_NAMES.get(protocol, protocol))
         ticks = sorted({row.ensemble_size for row in rows if row.ensemble_size and row.method not in ONE_SIZE})
         axes.set_xticks(ticks, [str(n) for n in ticks])
         axes.minorticks_off()
-        axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))  # errors often span less than a power of ten
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
-        axes.set(xlabel="ensemble size N", title=PROTOCOL_NAMES.get(protocol, protocol))
     grid[0].set_ylabel(FILTER_METRICS[metric].name)
-    figure.legend(
-        *grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=min(4, 2 * len(grid)), frameon=False
-    )
+    columns = min(4, 2 * len(grid))
+    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False)
     if any(row.diverged for row in result.rows):
         figure.supylabel("✕k: k of the runs diverged", fontsize=8)
     return figure
@@ -78,16 +77,21 @@ def _error_line(axes: Axes, rows: Sequence[Row], height: float) -> None:
     """Draw the errors of one method; its diverged runs are counted at a height of the panel."""
     method, style = rows[0].method, style_of(rows[0].method)
     if len({row.ensemble_size for row in rows}) == 1 and method in ONE_SIZE:
-        size = "" if method == "baseline" else f", N = {rows[0].ensemble_size:,}"
-        look = style.keywords(marker=False) | {"label": style.label + size}
-        axes.axhline(rows[0].value, linewidth=1.2, **look)
+        label = style.label if method == "baseline" else f"{style.label}, N = {rows[0].ensemble_size:,}"
+        axes.axhline(rows[0].value, linewidth=1.2, **style._replace(label=label).keywords(marker=False))
         return
-    x, y = [row.ensemble_size or 0 for row in rows], [row.value for row in rows]
-    bars = [row.stderr or 0.0 for row in rows]
-    axes.errorbar(x, y, bars, markersize=5, linewidth=1.4, capsize=2, **style.keywords())
-    for row in (row for row in rows if row.diverged):
-        place, text = (row.ensemble_size or 0, height), f"✕{row.diverged}"
-        axes.annotate(text, place, xycoords=("data", "axes fraction"), color=style.color, fontsize=8, ha="center", va="top")
+    sizes = [row.ensemble_size or 0 for row in rows]
+    _bars(axes, sizes, rows, markersize=5, linewidth=1.4)
+    top = axes.get_xaxis_transform()
+    for size, lost in zip(sizes, (row.diverged for row in rows), strict=True):
+        if lost:
+            axes.text(size, height, f"✕{lost}", transform=top, color=style.color, fontsize=8, ha="center", va="top")
+
+
+def _bars(axes: Axes, x: Sequence[float], rows: Sequence[Row], **look: Any) -> None:
+    """Draw the values of one method with bars of one standard error."""
+    values, bars = [row.value for row in rows], [row.stderr or 0.0 for row in rows]
+    axes.errorbar(x, values, bars, capsize=2, **look, **style_of(rows[0].method).keywords())
 
 
 def growth(result: Result) -> Figure:
@@ -96,9 +100,8 @@ def growth(result: Result) -> Figure:
     figure = Figure(figsize=(4.2 * len(found) + 0.4, 4.0), layout="constrained")
     grid = figure.subplots(1, len(found), squeeze=False)[0]
     for axes, (metric, rows) in zip(grid, found.items(), strict=True):
-        for method, own in by_method(rows).items():
-            x, y = [int(row.case.removeprefix("n=")) for row in own], [row.value for row in own]
-            axes.errorbar(x, y, [row.stderr or 0.0 for row in own], capsize=2, **style_of(method).keywords())
+        for own in by_method(rows).values():
+            _bars(axes, [int(row.case.removeprefix("n=")) for row in own], own)
         axes.set(xscale="log", xlabel="number of variables", ylabel=FILTER_METRICS[metric].name)
         axes.set_yscale("linear" if metric == "rmse" else "log")
         axes.set_ylim(bottom=0 if metric == "rmse" else None)
@@ -112,15 +115,14 @@ def dynamics(data: xr.Dataset, variables: Sequence[int], size: int, span: int) -
     steps = data.sizes["step"] // windows
     figure = Figure(figsize=(10, 1.9 * len(variables) + 0.8), layout="constrained")
     grid = figure.subplots(len(variables), 2, squeeze=False, sharex="col")
-    for column, first in enumerate((0, windows - span)):
+    for column, (first, title) in enumerate(((0, "first windows"), (windows - span, "after the training period"))):
         part = slice(first * steps, (first + span) * steps)
+        grid[0, column].set_title(title, fontsize=10)
         for axes, variable in zip(grid[:, column], variables, strict=True):
             _paths(axes, data, variable, size, part)
         grid[-1, column].set_xlabel("time")
     for axes, variable in zip(grid[:, 0], variables, strict=True):
         axes.set_ylabel(f"$z_{{{variable + 1}}}$")
-    grid[0, 0].set_title("first windows", fontsize=10)
-    grid[0, 1].set_title("after the training period", fontsize=10)
     legend = grid[0, 0].get_legend_handles_labels()
     figure.legend(*legend, loc="outside upper center", ncols=4, frameon=False, title=f"N = {size}")
     return figure
@@ -140,8 +142,8 @@ def _paths(axes: Axes, data: xr.Dataset, variable: int, size: int, part: slice) 
             finite = np.flatnonzero(~np.isnan(path))
             end = time[finite[-1]] if finite.size else time[0]
             axes.axvline(end, color=style.color, linewidth=0.8, linestyle=":")
-            text, coordinates = f" {style.label} diverged", ("data", "axes fraction")
-            axes.annotate(text, (end, 0.97), xycoords=coordinates, color=style.color, fontsize=8, va="top")
+            text, top = f" {style.label} diverged", axes.get_xaxis_transform()
+            axes.text(end, 0.97, text, transform=top, color=style.color, fontsize=8, va="top")
     # The truth sets the scale, whatever the errors of the filters.
     low, high = np.nanmin(truth), np.nanmax(truth)
     axes.set_ylim(low - 0.5 * (high - low), high + 0.5 * (high - low))

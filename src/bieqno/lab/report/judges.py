@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from bieqno.lab.report.pivots import PROTOCOL_NAMES, case_title
+from bieqno.lab.report.pivots import PROTOCOL_NAMES, case_title, rank
 from bieqno.lab.report.style import style_of
 from bieqno.lab.results import Result, Row
 
@@ -72,7 +72,7 @@ def _paper_form(result: Result, metrics: Mapping[str, str]) -> list[str]:
     return said
 
 
-def beats_the_process(metrics: Mapping[str, str]) -> Callable[[Result], Finding]:
+def beats(**metrics: str) -> Callable[[Result], Finding]:
     """Judge whether gGP has lower scores than the tuned process with the paper's kernel, in every case and metric."""
 
     def judge(result: Result) -> Finding:
@@ -137,7 +137,7 @@ def _tuned(result: Result, sizes: Iterable[int]) -> list[str]:
             rows = result.select(case=f"N={size}", metric="relative_rmse", protocol=protocol)
             tuned = [row for row in rows if row.method.endswith("tuned") and not math.isnan(row.value)]
             if tuned:
-                best = min(tuned, key=lambda row: (row.diverged or 0, row.value))
+                best = min(tuned, key=rank)
                 lost = f" ({best.diverged} runs diverged)" if best.diverged else ""
                 said.append(f"N = {size}: {best.method.removesuffix(' tuned')} {best.value:.3f}{lost}")
         told.append(f"best tuned opponents, {name}: {', '.join(said) or 'not run at these sizes'}")
@@ -145,10 +145,8 @@ def _tuned(result: Result, sizes: Iterable[int]) -> list[str]:
 
 
 def _lower(ours: Row, theirs: Row) -> bool:
-    """Return whether an error is lower. Fewer diverged runs count first: the error of a diverged run has no bound."""
-    if math.isnan(ours.value) or math.isnan(theirs.value):
-        return not math.isnan(ours.value)
-    return (ours.diverged or 0, ours.value) < (theirs.diverged or 0, theirs.value)
+    """Return whether an error is lower; where all runs diverged it has no bound."""
+    return not math.isnan(ours.value) and (math.isnan(theirs.value) or rank(ours) < rank(theirs))
 
 
 def works_with_two(result: Result) -> Finding:

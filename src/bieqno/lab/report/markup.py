@@ -1,7 +1,7 @@
-"""Pieces of HTML, and a plain page of them in one file: texts, tables and figures, without script and without network."""
+"""A plain page in one file, without script and without network, and the tables and figures on it."""
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from string import Template
 
@@ -11,31 +11,10 @@ from matplotlib.figure import Figure
 from bieqno.lab.report.style import asset
 
 
-def plain_page(title: str, parts: Sequence[str]) -> str:
-    """Return a whole page; the parts are made by the functions below.
-
-    Example:
-        >>> page = plain_page("A & B", [paragraph("2 < 3")])
-        >>> "A &amp; B" in page, "2 &lt; 3" in page, "http" in page
-        (True, True, False)
-    """
-    template = Template(asset("plain.html"))
-    return template.substitute(title=escape(title), style=asset("plain.css"), parts="\n".join(parts))
-
-
-def heading(text: str) -> str:
-    """Return a heading."""
-    return f"<h2>{escape(text)}</h2>"
-
-
-def paragraph(text: str) -> str:
-    """Return a paragraph."""
-    return f"<p>{escape(text)}</p>"
-
-
-def verbatim(text: str) -> str:
-    """Return a command or a file as it is."""
-    return f"<pre>{escape(text)}</pre>"
+def plain_page(body: str, title: str, parts: Mapping[str, str], **texts: str) -> str:
+    """Return a page from the template of its body: `parts` are HTML from the functions below, `texts` are escaped."""
+    filled = Template(asset(body)).substitute(parts, **{name: escape(text) for name, text in texts.items()})
+    return Template(asset("plain.html")).substitute(title=escape(title), style=asset("plain.css"), body=filled)
 
 
 def table(

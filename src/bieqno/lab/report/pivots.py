@@ -60,18 +60,22 @@ class Pivot(NamedTuple):
     def best(self, column: str) -> str | None:
         """Return the best method of a column; None if there is none to compare it with."""
         loss = self.metrics[self.columns.index(column)].loss
-        found = {m: line[column] for m, line in self.lines.items() if column in line and m not in _NOT_COMPARED}
-        finite = {method: row for method, row in found.items() if not math.isnan(row.value)}
+        found = [line[column] for m, line in self.lines.items() if column in line and m not in _NOT_COMPARED]
+        finite = [row for row in found if not math.isnan(row.value)]
         if loss is None or len(found) < 2 or not finite:
             return None
-        # Fewer diverged runs are better, whatever the error of the others.
-        return min(finite, key=lambda method: (finite[method].diverged or 0, loss(finite[method].value)))
+        return min(finite, key=lambda row: rank(row, loss)).method
 
     def cells(self, line: Mapping[str, Row]) -> Iterator[tuple[Row | None, Metric, bool]]:
         """Return for each column the row, its metric and whether it is the best."""
         for column, metric in zip(self.columns, self.metrics, strict=True):
             row = line.get(column)
             yield row, metric, row is not None and row.method == self.best(column)
+
+
+def rank(row: Row, loss: Callable[[float], float] = float) -> tuple[int, float]:
+    """Return a sort key: fewer diverged runs are better, whatever the error of the others; then the lower loss."""
+    return row.diverged or 0, loss(row.value)
 
 
 def of_filters(result: Result) -> bool:
@@ -126,17 +130,17 @@ def _filter_pivots(result: Result) -> Iterator[Pivot]:
     rows = [row for row in result.rows if row.protocol and row.ensemble_size]
     protocols = list(dict.fromkeys(row.protocol for row in rows if row.protocol))
     across = of_growth(result)
+
+    def heading(row: Row) -> str:
+        return str(row.protocol) if across else f"{row.ensemble_size:,}"
+
     for protocol in [None] if across else protocols:
         for key in shown:
             own = [row for row in rows if row.metric == key and protocol in (None, row.protocol)]
             if not own:
                 continue
-            if protocol is None:
-                columns = [p for p in protocols if any(row.protocol == p for row in own)]
-                lines = _lines(own, lambda row: str(row.protocol))
-            else:
-                columns = [f"{size:,}" for size in sorted({row.ensemble_size or 0 for row in own})]
-                lines = _lines(own, lambda row: f"{row.ensemble_size:,}")
+            columns = list(dict.fromkeys(map(heading, sorted(own, key=lambda row: row.ensemble_size or 0))))
+            lines = _lines(own, heading)
             metric, about = FILTER_METRICS[key], f", {protocol}" if protocol else ""
             title = f"{result.experiment}{about}: {metric.name} (preset {result.preset})"
             corner = "N" if protocol else ""

@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from bieqno.lab.report.style import TRUTH
 from bieqno.scores import rank_histogram
 
-Numbers: TypeAlias = Sequence[int]
+Indices: TypeAlias = Sequence[int] | None
 # Colours that differ in lightness as well, for colour-blind readers and for grey print.
 ENSEMBLE, OBSERVED, DIVERGED = "#3b76b0", "#c8553d", "#999999"
 
 
 def plot_run(
-    data: xr.Dataset, *, variables: Numbers | None = None, observed: Numbers | None = None, windows: slice = slice(None)
+    data: xr.Dataset, *, variables: Indices = None, observed: Indices = None, windows: slice = slice(None)
 ) -> Figure:
     """Plot truth, observations, ensemble mean and two standard deviations of some variables over time.
 

@@ -65,11 +65,8 @@ def analysis_dataset(
     """Return an analysis with its observations, at the times of their file, and with the number of its last window."""
     found, axis = series.variable, series.variable.dims[0]
     data = to_dataset(run, window=file.window, attributes=attributes)
-    times = (
-        (found[axis].values, found[axis].attrs)
-        if axis in found.coords
-        else (data["time"].values + first_window * file.window, data["time"].attrs)
-    )
+    counted = data["time"].copy(data=data["time"].values + first_window * file.window)
+    times = found[axis] if axis in found.coords else counted
     data = data.assign(observed=(("time", "observation"), np.asarray(found.values, float), found.attrs))
     if series.truth is not None:
         data = data.assign(truth=(("time", "state"), series.truth, {"long_name": "true state"}))

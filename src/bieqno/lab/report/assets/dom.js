@@ -30,7 +30,7 @@ function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// The controls of a figure; `changed` is called when what is shown is another. Returns the state that they set.
+// The controls of a figure; `changed` is called after each change. Returns the state that they set.
 function controls(host, chart, changed) {
   const views = chart.views ? Object.keys(chart.views) : [""];
   const state = { view: views[0], size: chart.sizes ? chart.sizes[0] : null, shown: new Set() };

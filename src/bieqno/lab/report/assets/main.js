@@ -1,4 +1,4 @@
-// Every figure that has data becomes one to explore; without this script its static image stays.
+// Every figure that has data becomes interactive; without this script its static image stays.
 document.documentElement.classList.add("scripted");
 for (const figure of document.querySelectorAll("[data-chart]")) {
   const chart = PAGE.charts[figure.dataset.chart];

@@ -1,4 +1,4 @@
-// A way through three variables, to be turned with pointer or arrow keys.
+// A trajectory in three variables, rotated with the pointer or the arrow keys.
 function orbit(host, chart, label) {
   const state = controls(host, chart, () => draw());
   const canvas = element("canvas", { class: "orbit", role: "img", tabindex: 0, "aria-label": `${label}. Arrow keys turn it.` });
