@@ -65,7 +65,7 @@ def analysis_dataset(
     """Return an analysis with its observations, at the times of their file, and with the number of its last window."""
     found, axis = series.variable, series.variable.dims[0]
     data = to_dataset(run, window=file.window, attributes=attributes)
-    counted = data["time"].copy(data=data["time"].values + first_window * file.window)
+    counted = data["time"].copy(data=file.window * (1 + first_window + np.arange(data.sizes["time"])))
     times = found[axis] if axis in found.coords else counted
     data = data.assign(observed=(("time", "observation"), np.asarray(found.values, float), found.attrs))
     if series.truth is not None:
