@@ -27,18 +27,19 @@ install: $(VENV)/.installed  ## set up .venv with everything needed to work on b
 demo: $(VENV)/.installed  ## run a choice of the paper's cases and make the page of results (under ten minutes)
 	@$(BIN)/bieqno run demo --preset quick
 
-reproduce: $(VENV)/.installed  ## run everything with the paper's settings into runs/ (hours; goes on where it was stopped)
+reproduce: $(VENV)/.installed  ## run everything with the paper's settings into runs/ (hours; resumes where it was stopped)
 	@$(BIN)/bieqno run all --preset paper --resume
 
-test: $(VENV)/.installed  ## run all tests
+test: $(VENV)/.installed  ## run all tests; those of the numbers again with the compiler flags that users have
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal
+	@BIEQNO_USER_FLAGS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m numbers tests
 
 lint: $(VENV)/.installed  ## check style, formatting and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: $(VENV)/.installed  ## mend style and formatting
+format: $(VENV)/.installed  ## fix style and formatting
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
@@ -59,7 +60,7 @@ regression: $(VENV)/.installed  ## run the paper's two regression studies (prese
 filters: $(VENV)/.installed  ## run the paper's two filtering studies (preset quick) into runs/
 	@$(BIN)/bieqno run lorenz63 lorenz96 --preset quick
 
-prior: $(VENV)/.installed  ## train the prior over functions that comes with the package (goes on where it was stopped)
+prior: $(VENV)/.installed  ## train the prior over functions that comes with the package (resumes where it was stopped)
 	@$(BIN)/python -m bieqno.lab.pretraining
 
 clean:  ## remove the virtual environment and caches

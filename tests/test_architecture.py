@@ -1,4 +1,4 @@
-"""The house keeps its order: imports point down, and the README's code runs as written."""
+"""The house keeps its order: imports point down, files and functions stay small, and the README's code runs as written."""
 
 import ast
 import re
@@ -8,17 +8,48 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bieqno"
+FILES = sorted(SOURCE.rglob("*.py"))
 
 # From the roof to the ground; a room may use the rooms below it and itself.
-FLOORS = ["cli", "lab", "assimilation", "regression", "scores", "training", "persistence", "gaussian", "operators"]
+FLOORS = ["cli", "lab", "assimilation", "regression", "training", "persistence", "scores", "gaussian", "operators"]
+LIBRARY = FLOORS[2:]
+
+# The same inside two packages. Rooms on one level do not know each other; a package's `__init__` re-exports all of it.
+INSIDE = {
+    "assimilation": [
+        ["storage"],  # knows every class that a file may name
+        ["training"],
+        ["objectives"],
+        ["lessons", "dataset"],
+        ["tuning"],
+        ["trials"],
+        ["twin", "parameters"],
+        ["filters.learned"],
+        ["filters"],
+        ["system"],
+        ["models", "observation"],
+        ["laws", "geometry"],
+        ["localization", "krylov", "linalg"],
+    ],
+    "regression": [["estimators"], ["trained", "pretrained"], ["predictive"], ["data"], ["metrics"]],
+}
+
+NETCDF = {"xarray", "h5netcdf", "h5py"}
+LABORATORY = NETCDF | {"pandas", "matplotlib", "rich", "typer", "scoringrules", "statsmodels", "plotly"}
 
 
 def room(module):
     return module.split(".")[1] if "." in module else module
 
 
-def imports(path):
-    for node in ast.walk(ast.parse(path.read_text())):
+def imports(path, *, at_import_time=False):
+    """The modules that a file imports; optionally without those that only its functions or a type checker import."""
+    tree = ast.parse(path.read_text())
+    skipped = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) or _for_type_checkers(node)]
+    lazy = {id(node) for part in skipped for node in ast.walk(part)} if at_import_time else set()
+    for node in ast.walk(tree):
+        if id(node) in lazy:
+            continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -29,7 +60,14 @@ def imports(path):
                 yield node.module
 
 
-@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda p: str(p.relative_to(SOURCE)))
+def _for_type_checkers(node):
+    return isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+
+
+each_file = pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+
+
+@each_file
 def test_imports_point_down(path):
     own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     # The front door and the roof, what a user starts, see everything.
@@ -41,8 +79,67 @@ def test_imports_point_down(path):
             assert FLOORS.index(room(name)) >= FLOORS.index(own), f"{own} may not import {name}"
 
 
+def level(package, module):
+    """The level of a module inside its package, from the roof, and its room there; the package itself is the roof."""
+    rooms = [(depth, name) for depth, names in enumerate(INSIDE[package]) for name in names]
+    inner = module.removeprefix(f"bieqno.{package}").removeprefix(".")
+    if not inner:
+        return 0, ""
+    fitting = [(depth, name) for depth, name in rooms if f"{inner}.".startswith(f"{name}.")]
+    assert fitting, f"{inner} has no level inside {package} yet: give it one in this test"
+    return max(fitting, key=lambda found: len(found[1]))
+
+
+@pytest.mark.parametrize("package", INSIDE)
+def test_imports_point_down_inside(package):
+    wrong = []
+    for path in sorted((SOURCE / package).rglob("*.py")):
+        if path.name == "__init__.py":
+            continue
+        own = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+        depth, own_room = level(package, own)
+        for name in imports(path):
+            if name.split(".")[:2] == ["bieqno", package]:
+                other, other_room = level(package, name)
+                if other_room != own_room and other <= depth and not (depth == 0 and not other_room):
+                    wrong.append(f"{own} may not import {name}")
+    assert not wrong
+
+
+@each_file
+def test_the_library_needs_nothing_of_the_laboratory(path):
+    """Its packages are imported neither with the library nor later; those of netCDF where a function needs them."""
+    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+    if own not in {*LIBRARY, "__init__", "public"}:
+        return
+    assert not {name.split(".")[0] for name in imports(path, at_import_time=True)} & LABORATORY
+    assert {name.split(".")[0] for name in imports(path)} & LABORATORY <= NETCDF
+
+
+def body_length(function):
+    """Lines of a function without its signature and docstring."""
+    first = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+    return function.end_lineno - first[0].lineno + 1 if first else 0
+
+
+@each_file
+def test_functions_and_files_are_of_a_readable_size(path):
+    text = path.read_text()
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    assert not {f.name: body_length(f) for f in functions if body_length(f) > 60}
+    assert path.name == "__init__.py" or len(text.splitlines()) >= 25, "a file this short belongs to its neighbour"
+
+
+def test_the_house_stays_small():
+    assert len(FILES) <= 135
+    assert sum(len(path.read_text().splitlines()) for path in FILES) <= 16_000
+    python = [path for folder in ("src", "tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")]
+    assert sum(len(re.findall(r"#\s*fmt: skip\s*$", path.read_text(), re.MULTILINE)) for path in python) <= 15
+
+
+@pytest.mark.standard_promotion("the README's code is run as users run it")
 def test_readme_examples_run_as_written(tmp_path, monkeypatch):
-    """Each by itself, with nothing but what it imports; in this process, whose imports have taken their seconds."""
+    """Each by itself, with nothing but what it imports; in this process, which has imported everything already."""
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "README.md").read_text()
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)

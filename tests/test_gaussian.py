@@ -4,9 +4,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from hypothesis import given
+from hypothesis import given, settings
 
 from bieqno import LowRankGaussian
+
+pytestmark = pytest.mark.numbers
 
 
 def random_gaussian(seed, n, r, *, diag=0.0, dtype="float64"):
@@ -21,6 +23,7 @@ def random_gaussian(seed, n, r, *, diag=0.0, dtype="float64"):
 value_and_gradient = jax.jit(jax.value_and_grad(lambda gaussian, value: gaussian.log_prob(value)))
 
 
+@settings.get_profile("compiling")
 @given(n=st.integers(1, 6), r=st.integers(0, 8), seed=st.integers(0, 2**16))
 def test_log_prob_is_the_dense_formula(n, r, seed):
     """Fewer points than rank, rank zero: the Woodbury form equals the dense one."""
@@ -71,7 +74,7 @@ def test_float32_is_stable(diag, columns):
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=0.2)
         for a, b in zip(jax.tree.leaves(gradient), jax.tree.leaves(expected_gradient), strict=True):
             # With sd 1e-3 and equal columns, rounding to float32 is amplified by the condition number 1e5.
-            assert jnp.linalg.norm(a - b) <= 0.05 * jnp.linalg.norm(b)
+            assert np.linalg.norm(a - np.asarray(b)) <= 0.05 * np.linalg.norm(b)
 
 
 def test_nothing_of_size_n_by_n_is_made():

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scoringrules
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
@@ -39,8 +39,6 @@ def test_crps_of_a_large_gaussian_ensemble_is_the_closed_form():
         assert float(crps(jnp.array([[truth]]), members)[0]) == pytest.approx(exact, abs=2e-3)
 
 
-# Shapes are fixed, since each one compiles anew.
-@settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 1000))
 def test_energy_score_of_one_variable_is_crps_and_by_definition(seed):
     truth, ensemble = calibrated(times=3, members=5, variables=1, seed=seed)

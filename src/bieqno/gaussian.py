@@ -1,6 +1,6 @@
 """The Gaussian with low-rank plus diagonal covariance ``L L^T + exp(D)`` (eq. 8 of the paper).
 
-Nothing here ever makes an n x n array unless `covariance` is asked for. With ``z = exp(-D/2) (y - m)`` and
+No n x n array is made unless `covariance` is called. With ``z = exp(-D/2) (y - m)`` and
 ``G = exp(-D/2) L``, the Woodbury identity reads ``(y - m)^T K^-1 (y - m) = min_w |z - G w|^2 + |w|^2``: a ridge
 regression, the least-squares problem of ``A = [G; I]`` and ``b = [z; 0]``. Its residual by the QR factors of A is a sum
 of squares, without the cancellation of the textbook form and without squaring the condition number, so that float32
@@ -24,9 +24,9 @@ class LowRankGaussian(eqx.Module):
     """A joint Gaussian over n values with covariance ``factor @ factor.T + diag(exp(log_diag))``.
 
     Args:
-        mean: mean, one value a point.
+        mean: mean, one value per point.
         factor: the rows ``l_i``; rank r costs O(n r^2) time and O(n r) memory.
-        log_diag: logarithm of the variance that each point has on its own.
+        log_diag: logarithm of the independent variance of each point.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -70,11 +70,11 @@ class LowRankGaussian(eqx.Module):
         return jnp.sqrt(self.variance)
 
     def covariance(self) -> Float[Array, "n n"]:
-        """The dense covariance matrix, O(n^2) memory."""
+        """Return the dense covariance matrix, O(n^2) memory."""
         return self.factor @ self.factor.T + jnp.diag(jnp.exp(self.log_diag))
 
     def log_prob(self, value: Float[Array, "n"]) -> Float[Array, ""]:
-        """Logarithm of the joint density at `value`, in O(n r^2)."""
+        """Return the logarithm of the joint density at `value`, in O(n r^2)."""
         if value.shape != self.mean.shape:
             raise ValueError(f"expected {self.size} values, got shape {value.shape}")
         scale = jnp.exp(-self.log_diag / 2)
@@ -90,10 +90,10 @@ class LowRankGaussian(eqx.Module):
         dtype = self.mean.dtype
         shared = jax.random.normal(shared_key, (count, self.rank), dtype)
         own = jax.random.normal(own_key, (count, self.size), dtype)
-        return self.mean + shared @ self.factor.T + jnp.exp(self.log_diag / 2) * own
+        return self.mean[None] + shared @ self.factor.T + jnp.exp(self.log_diag / 2)[None] * own
 
     def marginal(self, indices: Int[Array, "k"]) -> "LowRankGaussian":
-        """The joint distribution of some of the points, in the order of `indices`."""
+        """Return the joint distribution of some of the points, in the order of `indices`."""
         if not isinstance(indices, jax.core.Tracer) and (
             jnp.any(indices >= self.size) or jnp.any(indices < -self.size)
         ):
@@ -101,7 +101,7 @@ class LowRankGaussian(eqx.Module):
         return LowRankGaussian(self.mean[indices], self.factor[indices], self.log_diag[indices])
 
     def affine(self, scale: float | Float[Array, "*n"], shift: float | Float[Array, "*n"]) -> "LowRankGaussian":
-        """The distribution of ``scale * y + shift``, for numbers or one value a point; `scale` is not zero."""
+        """Return the distribution of ``scale * y + shift``, for numbers or one value per point; `scale` is not zero."""
         scale = jnp.broadcast_to(jnp.asarray(scale, self.mean.dtype), self.mean.shape)
         return LowRankGaussian(
             scale * self.mean + shift, scale[:, None] * self.factor, self.log_diag + 2 * jnp.log(jnp.abs(scale))
@@ -119,7 +119,7 @@ def _ridge(G: Float[Array, "n r"], z: Float[Array, "n"]) -> tuple[Float[Array, "
 def _ridge_jvp(
     primals: tuple[Array, Array], tangents: tuple[Array, Array]
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """At the minimum, w may be held fixed; and ``d log |A^T A| = 2 tr(A^+ dA)``. Cheaper and steadier than dQ, dR."""
+    """Hold w fixed at the minimum; and ``d log |A^T A| = 2 tr(A^+ dA)``. Cheaper and more stable than dQ, dR."""
     (G, z), (dG, dz) = primals, tangents
     n = G.shape[0]
     Q, R, residual = _least_squares(G, z)

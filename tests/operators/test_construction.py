@@ -22,6 +22,7 @@ from bieqno import (
 )
 from bieqno.training import trainable
 
+pytestmark = pytest.mark.numbers
 KEY = jax.random.key(0)
 
 

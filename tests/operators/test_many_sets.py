@@ -9,6 +9,7 @@ import pytest
 from bieqno.operators import MLP, EquivariantOperator, MeanPool, TrunkAndBranch
 from bieqno.operators.many_sets import MANY, apply_to_columns, apply_to_sets, combined, total
 
+pytestmark = pytest.mark.numbers
 # Rounding of sums in another order, in 32 bits, through a few layers.
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 KEYS = jax.random.split(jax.random.key(0), 6)

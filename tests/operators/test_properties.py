@@ -21,6 +21,7 @@ from bieqno import (
     PosteriorOperator,
 )
 
+pytestmark = pytest.mark.numbers
 P, R, Q, WIDTH = 3, 2, 4, 8
 KEY = jax.random.key(0)
 POOLS = {

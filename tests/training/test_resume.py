@@ -145,6 +145,7 @@ def test_a_stopped_run_goes_on_with_more_patience(tmp_path):
     assert len(small_fit(tmp_path, steps=200, validate=validate, patience=5).losses) == 60
 
 
+@pytest.mark.standard_promotion("the test is about numbers of weak type in half precision")
 def test_numbers_of_weak_type_resume_to_the_same_bits(tmp_path):
     """A plain number as state, in a computation in half precision: its type must not change in the checkpoint."""
     module = jax.tree.map(lambda x: x.astype(jnp.bfloat16), MLP(1, 1, width=4, key=KEY))

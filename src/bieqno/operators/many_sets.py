@@ -52,7 +52,7 @@ def combined(weights: Float[Array, "k c _"], values: Float[Array, "k n b"]) -> F
     if values.shape[2] < MANY:
         return total(weights[:, :, None] * values[:, None])
     zero = jnp.zeros((weights.shape[1], *values.shape[1:]), values.dtype)
-    return jax.lax.scan(lambda sum, pair: (sum + pair[0][:, None] * pair[1], None), zero, (weights, values))[0]
+    return jax.lax.scan(lambda sum, pair: (sum + pair[0][:, None] * pair[1][None], None), zero, (weights, values))[0]
 
 
 def before_last(

@@ -2,6 +2,7 @@
 
 import abc
 import os
+import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
 from operator import index
@@ -18,15 +19,17 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from bieqno import persistence
 from bieqno.gaussian import LowRankGaussian
 from bieqno.persistence.tensorfile import PersistenceError
-from bieqno.regression.checking import Table, checked_rows, checked_targets
-from bieqno.regression.held_out import HeldOut, as_text, stacked
-from bieqno.regression.outputs import from_prior, trained
-from bieqno.regression.pretrained import LocalProcess, Trend, ZeroShot
-from bieqno.regression.scaling import Scaling
-from bieqno.regression.trained.fitted import FittedProcess
-from bieqno.regression.trained.fitting import LEAST_ROWS, TrainingSettings
+from bieqno.regression.data import LEAST_ROWS, Data, Scaling, Table, checked_rows, checked_targets
+from bieqno.regression.metrics import HeldOut, as_text, stacked
+from bieqno.regression.pretrained.correction import Correction
+from bieqno.regression.pretrained.features import MAX_DIMENSION
+from bieqno.regression.pretrained.fine_tuning import fine_tune
+from bieqno.regression.pretrained.mixture import Context
+from bieqno.regression.pretrained.neighbours import NEIGHBOURS, Units
+from bieqno.regression.pretrained.process import LocalProcess, Trend, condition
+from bieqno.regression.pretrained.weights import no_correction, shipped_correction
+from bieqno.regression.trained.ensemble import FittedEnsemble, TrainingSettings, fit_ensemble
 from bieqno.regression.trained.process import GeneralizedGaussianProcess
-from bieqno.regression.trained.splits import Data
 from bieqno.training import Progress
 
 _FITTED = ("n_features_in_", "feature_names_in_", "target_names_", "single_output_", "seed_", "n_iter_")
@@ -42,10 +45,10 @@ class Saved(eqx.Module):
     kind: str = eqx.field(static=True)
     settings: dict[str, Any] = eqx.field(static=True)
     found: dict[str, Any] = eqx.field(static=True)
-    processes: tuple[FittedProcess | ZeroShot, ...]
+    processes: tuple[FittedEnsemble | LocalProcess, ...]
 
     def __check_init__(self) -> None:
-        expected = {"GGPRegressor": FittedProcess, "PretrainedGGPRegressor": ZeroShot}.get(self.kind)
+        expected = {"GGPRegressor": FittedEnsemble, "PretrainedGGPRegressor": LocalProcess}.get(self.kind)
         if not self.processes or expected is None or any(not isinstance(one, expected) for one in self.processes):
             raise ValueError(f"it holds no fitted processes of a {self.kind}")
         size = len(self.processes[0].scaling.input_shift)
@@ -59,7 +62,19 @@ class Saved(eqx.Module):
             raise ValueError(f"it differs from what a fit finds in {sorted(differing)}")
 
 
-STORED = (Saved, FittedProcess, GeneralizedGaussianProcess, Scaling, Data, HeldOut, ZeroShot, LocalProcess, Trend)
+STORED = (
+    Saved,
+    FittedEnsemble,
+    GeneralizedGaussianProcess,
+    Scaling,
+    Data,
+    HeldOut,
+    LocalProcess,
+    Correction,
+    Context,
+    Units,
+    Trend,
+)
 
 
 class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC):
@@ -75,7 +90,7 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
     @abc.abstractmethod
     def _fit_columns(
         self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, random: np.random.RandomState
-    ) -> tuple[tuple[FittedProcess | ZeroShot, ...], int]:
+    ) -> tuple[tuple[FittedEnsemble | LocalProcess, ...], int]:
         """Fit a process to each column; return them and the largest number of training steps that were used."""
 
     def _draw_seed(self, random: np.random.RandomState) -> int:
@@ -220,7 +235,8 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "processes_" in state:
-            self.processes_ = tuple(persistence.from_bytes(process, known=STORED) for process in state["processes_"])
+            processes = [persistence.from_bytes(process, known=STORED) for process in state["processes_"]]
+            self.processes_ = tuple(process.prepare() for process in processes)
 
     def _checked_inputs(self, X: Table) -> np.ndarray:
         check_is_fitted(self)
@@ -341,17 +357,24 @@ class GGPRegressor(_AbstractRegressor):
         """Keep the folds in a warm start, so that nothing held out has been trained on."""
         return self.seed_ if self._previous() is not None else super()._draw_seed(random)
 
-    def _previous(self) -> tuple[FittedProcess, ...] | None:
+    def _previous(self) -> tuple[FittedEnsemble, ...] | None:
         return getattr(self, "processes_", None) if self.warm_start else None
 
     def _fit_columns(
         self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, random: np.random.RandomState
-    ) -> tuple[tuple[FittedProcess, ...], int]:
+    ) -> tuple[tuple[FittedEnsemble, ...], int]:
         settings = TrainingSettings(*(_plain(getattr(self, name)) for name in TrainingSettings._fields))
-        return trained(
-            X, columns, alpha, settings, uncertain=np.ndim(self.alpha) > 0, random=random, fold_seed=self.seed_,
-            previous=self._previous(), on_progress=self.on_progress,
-        )  # fmt: skip
+        previous = self._previous()
+        if previous is not None and len(previous) != columns.shape[1]:
+            raise ValueError(f"warm_start cannot continue from {len(previous)} outputs with {columns.shape[1]}")
+        fits = [
+            fit_ensemble(
+                X, column, alpha, settings, uncertain=np.ndim(self.alpha) > 0, seed=super(GGPRegressor, self)._draw_seed(random),
+                fold_seed=self.seed_, start=None if previous is None else previous[i], on_progress=self.on_progress,
+            )
+            for i, column in enumerate(columns.T)
+        ]  # fmt: skip
+        return tuple(ensemble for ensemble, _ in fits), max(result.best_step for _, result in fits)
 
 
 class PretrainedGGPRegressor(_AbstractRegressor):
@@ -431,11 +454,22 @@ class PretrainedGGPRegressor(_AbstractRegressor):
 
     def _fit_columns(
         self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, random: np.random.RandomState
-    ) -> tuple[tuple[ZeroShot, ...], int]:
-        return from_prior(
-            "functions" if self.correction else "experts", X, columns, noise=_plain(self.noise), further=float(alpha[0]),
-            same_units=bool(self.same_units), tuned=bool(self.fine_tune), on_progress=self.on_progress,
-        )  # fmt: skip
+    ) -> tuple[tuple[LocalProcess, ...], int]:
+        places = len(np.unique(X, axis=0))
+        if len(X) > 4 * places:
+            warnings.warn(
+                f"{len(X)} rows are at {places} places only, and a prediction uses the {NEIGHBOURS} nearest rows, which "
+                "are hardly at other places; average the rows of each place, or use GGPRegressor",
+                stacklevel=4,
+            )
+        # Of more inputs nothing was learned.
+        corrected = self.correction and np.count_nonzero(np.ptp(X, axis=0)) <= MAX_DIMENSION
+        correction = shipped_correction() if corrected else no_correction()
+        settings = {"noise": _plain(self.noise), "alpha": float(self.alpha), "same_units": bool(self.same_units)}
+        processes = [condition(correction, X, column, seed=self.seed_, **settings) for column in columns.T]
+        if self.fine_tune:
+            processes = [fine_tune(one, on_progress=self.on_progress) for one in processes]
+        return tuple(processes), max(process.steps for process in processes)
 
 
 def load_regressor(path: str | os.PathLike[str]) -> GGPRegressor | PretrainedGGPRegressor:
@@ -456,7 +490,7 @@ def load_regressor(path: str | os.PathLike[str]) -> GGPRegressor | PretrainedGGP
         model._validate_params()
     except ValueError as error:
         raise PersistenceError(f"{path} cannot be used: {error}") from error
-    model.processes_ = saved.processes
+    model.processes_ = tuple(process.prepare() for process in saved.processes)
     for name, value in saved.found.items():
         setattr(model, name, np.asarray(value) if isinstance(value, list) else value)
     return model

@@ -1,68 +1,69 @@
-"""Scores of Gaussian predictions, point by point: how far off the mean is, and whether the stated spread is honest.
+"""Scores of Gaussian predictions, point by point: accuracy of the mean and calibration of the spread.
 
 A prediction is the mean and the standard deviation of a *noisy* new value at each point. The RMSE is taken against the
 clean function, everything else against noisy new values: no method can score a negative log predictive density (NLPD)
-below the entropy of the noise on average, and `nlpd_excess` is what it pays beyond.
+below the entropy of the noise on average, and `nlpd_excess` is the difference.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
+import equinox as eqx
 import numpy as np
-import scoringrules
 from jaxtyping import Bool, Float
 from scipy.stats import norm
 
 Values: TypeAlias = Float[np.ndarray, "n"]
 
 COVERAGE_LEVELS = (0.5, 0.9, 0.95)
+RIGHT_ERRORS = 5
+"""Pseudo-observations with errors of the expected size in a recalibration: a handful of rows decides little."""
+PIT_BINS = 10
+_ROUNDS = 100
+"""Of finding a factor by which deviations and their bound are measured alike."""
+_COVERAGES = tuple(f"coverage_{level * 100:g}" for level in COVERAGE_LEVELS)
 
 
 def rmse(mean: Values, truth: Values) -> float:
-    """Root mean squared error of the mean."""
+    """Return the root mean squared error of the mean."""
     return float(np.sqrt(np.mean((mean - truth) ** 2)))
 
 
 def nlpd(mean: Values, std: Values, values: Values) -> float:
-    """Negative logarithm of the predictive density at each value, averaged over the points."""
+    """Return the negative logarithm of the predictive density at each value, averaged over the points."""
     z = (values - mean) / std
     return float(np.mean(0.5 * z**2 + np.log(std) + 0.5 * np.log(2 * np.pi)))
 
 
 def noise_entropy(noise: float) -> float:
-    """The NLPD of one who knows the function: the entropy of Gaussian noise with standard deviation `noise`."""
+    """Return the least possible NLPD: the entropy of Gaussian noise with standard deviation `noise`."""
     return float(0.5 * np.log(2 * np.pi * np.e * noise**2))
 
 
 def crps(mean: Values, std: Values, values: Values) -> float:
-    """Continuous ranked probability score, averaged over the points; in units of y, smaller is better."""
-    return float(np.mean(scoringrules.crps_normal(values, mean, std)))
+    """Return the continuous ranked probability score, averaged over the points; in units of y."""
+    z = (values - mean) / std
+    return float(np.mean(std * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))))
 
 
 def coverage(mean: Values, std: Values, values: Values, level: float) -> float:
-    """Share of the values inside the central interval of probability `level`."""
+    """Return the fraction of the values inside the central interval of probability `level`."""
     half_width = norm.ppf(0.5 + level / 2) * std
     return float(np.mean(np.abs(values - mean) <= half_width))
 
 
 def reliability(mean: Values, std: Values, values: Values, levels: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
-    """The coverage at each of many levels: on the diagonal for an honest prediction, below it for a bold one."""
+    """Return the coverage at each of many levels: equal to the levels for a calibrated prediction."""
     return np.array([coverage(mean, std, values, float(level)) for level in levels])
 
 
 def pit(mean: Values, std: Values, values: Values, bins: int) -> Float[np.ndarray, "bins"]:
-    """Shares of the values' probability integral transforms in equal bins: all alike for an honest prediction.
+    """Return frequencies of the probability integral transform in equal bins: uniform for a calibrated prediction.
 
-    More at both ends says that it is too sure of itself, more in the middle that it is too careful.
+    More at both ends is overconfident, more in the middle underconfident.
     """
     places = np.minimum((norm.cdf((values - mean) / std) * bins).astype(int), bins - 1)
     return np.bincount(places, minlength=bins) / max(len(values), 1)
-
-
-def near(x: Values, places: Sequence[float], distance: float = 0.05) -> Bool[np.ndarray, "n"]:
-    """Which points of a line lie within `distance` of one of the places."""
-    # A hair more, so that a point at the very distance counts whichever way it is rounded.
-    return np.min(np.abs(x[:, None] - np.asarray(places)[None, :]), axis=1) <= distance * (1 + 1e-9)
 
 
 def scores(
@@ -74,15 +75,15 @@ def scores(
     noise: float | None,
     jump: Bool[np.ndarray, "n"] | None = None,
 ) -> dict[str, float]:
-    """All scores of one prediction, by name.
+    """Return all scores of one prediction, by name.
 
     Args:
         mean: predicted mean.
         std: predicted standard deviation of noisy values.
         truth: the clean function.
         values: noisy new values.
-        noise: standard deviation of their noise; None if nobody knows it, as in data from the world.
-        jump: the points near a jump of the function, where it has some.
+        noise: standard deviation of their noise; None if it is unknown.
+        jump: the points near a jump of the function, if it has some.
     """
     if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(std)) and np.all(std > 0)):
         raise ValueError("a Gaussian prediction needs finite means and finite positive standard deviations")
@@ -94,3 +95,92 @@ def scores(
     if jump is not None:
         found["rmse_near_jump"] = rmse(mean[jump], truth[jump])
     return found
+
+
+class HeldOut(eqx.Module):
+    """Predictions of rows that were held out or left out one by one, in scaled units.
+
+    Attributes:
+        error: value minus mean.
+        std: standard deviation.
+    """
+
+    error: Float[np.ndarray, "n"]
+    std: Float[np.ndarray, "n"]
+
+    def __check_init__(self) -> None:
+        if self.error.ndim != 1 or self.error.shape != self.std.shape:
+            raise ValueError(f"errors of shape {self.error.shape} do not go with deviations of {self.std.shape}")
+
+    @classmethod
+    def none(cls) -> "HeldOut":
+        """Return predictions of no rows."""
+        return cls(np.zeros(0), np.zeros(0))
+
+    def log_losses(self) -> Float[np.ndarray, "n"]:
+        """Return the negative log-density of each row, in scaled units.
+
+        Example:
+            >>> HeldOut(np.array([0.0, 1.0]), np.ones(2)).log_losses().round(2).tolist()
+            [0.92, 1.42]
+        """
+        return 0.5 * (np.log(2 * np.pi * self.std**2) + (self.error / self.std) ** 2)
+
+    def recalibration(self) -> float:
+        """Return the factor of the variance, at least one, that the errors require: their mean square, with a few right ones.
+
+        No error counts for more than five recalibrated deviations, so that one outlier does not widen all predictions.
+
+        Example:
+            >>> errors = np.random.default_rng(0).normal(size=100)
+            >>> round(HeldOut(3 * errors, np.ones(100)).recalibration(), 1)
+            8.0
+            >>> round(HeldOut(np.append(errors, 1e6), np.ones(101)).recalibration(), 1)
+            1.2
+        """
+        squares, factor = (self.error / self.std) ** 2, np.inf
+        for _ in range(_ROUNDS):
+            factor = (np.sum(np.minimum(squares, 25 * factor)) + RIGHT_ERRORS) / (len(squares) + RIGHT_ERRORS)
+        return max(float(factor), 1.0)
+
+    def scores(self, unit: float = 1.0) -> dict[str, np.ndarray]:
+        """Return the scores in units of the data, of which `unit` is the scaled unit.
+
+        Example:
+            >>> errors = np.random.default_rng(0).normal(size=1000)
+            >>> found = HeldOut(errors, np.ones(1000)).scores()
+            >>> float(found["rows"]), float(found["coverage_95"]), found["pit"].shape
+            (1000.0, 0.96, (10,))
+        """
+        mean, std, error = np.zeros(len(self.error)), self.std * unit, self.error * unit
+        names = ["rmse", "nlpd", *_COVERAGES]
+        if not len(error):
+            return {"rows": np.zeros(()), **{name: np.asarray(np.nan) for name in names}, "pit": np.zeros(PIT_BINS)}
+        each = scores(mean, std, truth=error, values=error, noise=None)
+        found = {"rows": np.asarray(float(len(error)))} | {name: np.asarray(each[name]) for name in names}
+        return found | {"pit": pit(mean, std, error, PIT_BINS)}
+
+
+def stacked(scores: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    """Return the scores of several outputs by name, one row per output."""
+    return {name: np.stack([own[name] for own in scores]) for name in scores[0]}
+
+
+def as_text(scores: Mapping[str, np.ndarray], names: Sequence[str]) -> str:
+    """Return a table of `stacked` scores, for the outputs of these names.
+
+    Example:
+        >>> print(as_text(stacked([HeldOut(np.array([0.1, -0.2, 0.3]), np.full(3, 0.2)).scores()]), ["y"]))
+           rows   RMSE    NLPD  50 %  90 %  95 %  PIT, % in tenths
+        y     3  0.216  -0.107    33   100   100  0 33 0 0 0 0 33 0 0 33
+    """
+    rows = [["", "rows", "RMSE", "NLPD", *(f"{name.removeprefix('coverage_')} %" for name in _COVERAGES)]]
+    for i, name in enumerate(names):
+        exact = [f"{scores['rows'][i]:.0f}", f"{scores['rmse'][i]:.3g}", f"{scores['nlpd'][i]:.3g}"]
+        rows.append([name, *exact, *(f"{100 * scores[level][i]:.0f}" for level in _COVERAGES)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = ["PIT, % in tenths", *(" ".join(f"{100 * share:.0f}" for share in own) for own in scores["pit"])]
+    return "\n".join(
+        "  ".join([row[0].ljust(widths[0]), *(map(str.rjust, row[1:], widths[1:])), end])
+        for row, end in zip(rows, last, strict=True)
+    )

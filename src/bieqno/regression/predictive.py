@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Iterable, Sequence
+from typing import Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,45 +10,51 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.regression.scaling import Scaling
+from bieqno.regression.data import Scaling
+from bieqno.regression.metrics import HeldOut
 
 
 class AbstractPredictive(eqx.Module):
-    """The distribution of new noisy values, given the observations that it holds."""
+    """The distribution of new noisy values, given the observations that it holds; `held_out` validates it."""
 
     scaling: eqx.AbstractVar[Scaling]
+    held_out: eqx.AbstractVar[HeldOut]
 
     @abc.abstractmethod
     def in_chunks(self, X: np.ndarray) -> Iterable[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
-        """The distribution, in scaled units, at one chunk of points after another.
+        """Yield the distribution, in scaled units, at one chunk of points after another.
 
         Each comes with the rows of `X` that its values belong to, -1 for padding; every row comes once.
         """
 
+    def prepare(self) -> Self:
+        """Build at once what all predictions share; nothing by default."""
+        return self
+
     def posterior(self, X: np.ndarray) -> LowRankGaussian:
-        """The joint distribution of new noisy values at `X`, in single precision."""
+        """Return the joint distribution of new noisy values at `X`, in single precision."""
         shift, scale = (
             jnp.asarray(x, jnp.zeros(()).dtype) for x in (self.scaling.target_shift, self.scaling.target_scale)
         )
         return self._scaled_posterior(X).affine(scale, shift)
 
     def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation at `X`, without keeping the covariance factor."""
+        """Return mean and standard deviation at `X`, without keeping the covariance factor."""
         parts = [(_moments(gaussian), rows) for gaussian, rows in self.in_chunks(X)]
         mean, std = _in_order(parts)
         return self.scaling.values(mean), std * self.scaling.target_scale
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
-        """Joint covariance at `X`."""
+        """Return the joint covariance at `X`."""
         return np.asarray(self._scaled_posterior(X).covariance(), np.float64) * self.scaling.target_scale**2
 
     def sample(self, X: np.ndarray, count: int, *, key: PRNGKeyArray) -> np.ndarray:
-        """Joint samples at `X`, one a column."""
+        """Draw joint samples at `X`, one per column."""
         return self.scaling.values(self._scaled_posterior(X).sample(count, key=key)).T
 
     def log_density(self, X: np.ndarray, y: np.ndarray) -> float:
-        """Logarithm of the joint density of values `y` at `X`."""
-        scaled = self._scaled_posterior(X).log_prob(self.scaling.targets(y))
+        """Return the logarithm of the joint density of values `y` at `X`."""
+        scaled = self._scaled_posterior(X).log_prob(jnp.asarray(self.scaling.targets(y), jnp.zeros(()).dtype))
         return float(scaled) - len(y) * float(np.log(self.scaling.target_scale))
 
     def _scaled_posterior(self, X: np.ndarray) -> LowRankGaussian:
@@ -56,7 +63,7 @@ class AbstractPredictive(eqx.Module):
 
 
 def _in_order(parts: Sequence[tuple[tuple[Array, ...], Int[np.ndarray, "n"]]]) -> list[np.ndarray]:
-    """The values of all rows, by NumPy: JAX would compile anew for every number of points."""
+    """Return the values of all rows in their order, by NumPy: JAX would compile anew for every number of points."""
     rows = np.concatenate([own for _, own in parts])
     order = np.argsort(rows, kind="stable")[np.count_nonzero(rows < 0) :]
     return [np.concatenate(series)[order] for series in zip(*(arrays for arrays, _ in parts), strict=True)]

@@ -110,7 +110,8 @@ class Step(eqx.Module):
         trained, fixed = trainable(state.module)
         # Optimizers that look at the loss (a plateau, say) are given it.
         update = optax.with_extra_args_support(self.optimizer).update
-        updates, optimizer_state = update(grads, state.optimizer, trained, value=value)
+        with jax.numpy_dtype_promotion("standard"):  # Optax is not written for strict promotion
+            updates, optimizer_state = update(grads, state.optimizer, trained, value=value)
         module = eqx.combine(eqx.apply_updates(trained, updates), fixed)
         good = jnp.isfinite(value) & _all_finite((grads, updates, eqx.filter(source, eqx.is_inexact_array)))
         module, optimizer_state, source = _choose(

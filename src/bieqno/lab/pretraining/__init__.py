@@ -1,1 +1,1 @@
-"""The training of the weights that ship."""
+"""Pre-training of the weights that ship: random functions and the training on them."""

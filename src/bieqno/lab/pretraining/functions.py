@@ -1,19 +1,24 @@
-"""Random functions to learn from: rough and smooth, of one scale and of several, with jumps, kinks and periods.
+"""Random functions to learn from, and where they are observed: smooth or rough, of several scales, with jumps and periods.
 
-All live on the unit cube of one to `MAX_DIMENSION` dimensions; columns beyond a task's dimension are zero. Gaussian processes
-are drawn as sums of random waves, whose frequencies follow a normal law (squared exponential) or Student's (Matern): as many
-values as one likes in linear time.
+All are defined on the unit cube of one to `MAX_DIMENSION` dimensions; columns beyond a task's dimension are zero. Gaussian processes
+are drawn as sums of random waves, whose frequencies follow a normal law (squared exponential) or Student's (Matern): any
+number of values in linear time.
 """
+
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bieqno.regression.pretrained.layouts import MAX_DIMENSION, draw_layout, draw_targets
-from bieqno.regression.pretrained.neighbourhood import nearest_row, spread_rows
-from bieqno.regression.trained.splits import Data
+from bieqno.regression.data import Data
+from bieqno.regression.pretrained.features import MAX_DIMENSION
+from bieqno.regression.pretrained.neighbours import NEIGHBOURS, spread_rows
 
+LEAST = 8
+"""Observations of a task at least."""
+_DIMENSIONS = (0.5, 0.33, 0.1, 0.07)
 WAVES = 96
 JUMPS = 6
 _KINDS = {
@@ -31,7 +36,7 @@ _KINDS = {
 
 
 class Task(eqx.Module):
-    """Observations of a random function, and noisy values at other points, some round each site, to be predicted."""
+    """Observations of a random function, and noisy values at other points, some near each probe, to be predicted."""
 
     data: Data
     points: Float[Array, "s q d"]
@@ -41,13 +46,13 @@ class Task(eqx.Module):
 
 
 class RandomTasks(eqx.Module):
-    """The batch source: so many tasks of random functions.
+    """The batch source: tasks of random functions.
 
     Attributes:
         batch_size: number of tasks.
         observations: most observations of a task.
-        candidates: points of which those are asked for that lie next to a site, see `spread_rows`.
-        most: points of each site.
+        candidates: points, of which those next to a probe are used, see `spread_rows`.
+        most: points of each probe.
 
     Example:
         >>> import jax
@@ -78,26 +83,75 @@ class RandomTasks(eqx.Module):
         y = f + noise * jax.random.normal(noise_key, f.shape)
         rows = len(layout.mask)
         data = Data(layout.inputs, y[:rows], jnp.zeros(rows), layout.mask)
-        stations = jax.vmap(lambda x: nearest_row(x, data))(points)
-        sites = spread_rows(data)
-        beside, chosen = jax.lax.top_k((sites[:, None] == stations).astype(jnp.int32), self.most)
-        there = beside > 0
-        # A point that is not there is at its site, for one far away would be told wild numbers.
-        points = jnp.where(there[..., None], points[chosen], data.inputs[sites][:, None])
-        return Task(data, points, y[rows:][chosen], there, layout.dimension)
+        centres = jax.vmap(lambda x: nearest_rows(x, data)[0])(points)
+        probes = spread_rows(data.inputs, data.targets, data.mask)
+        beside, chosen = jax.lax.top_k((probes[:, None] == centres).astype(jnp.int32), self.most)
+        mask = beside > 0
+        # Padding is at its probe, for the features of a point far away would be huge.
+        points = jnp.where(mask[..., None], points[chosen], data.inputs[probes][:, None])
+        return Task(data, points, y[rows:][chosen], mask, layout.dimension)
+
+
+def nearest_rows(point: Float[Array, "d"], data: Data) -> Int[Array, "k"]:
+    """Find the rows of the nearest observations by comparing with all, nearest first and padded by -1."""
+    distance = jnp.where(data.mask, jnp.sum((data.inputs - point) ** 2, axis=1), jnp.inf)
+    count = min(NEIGHBOURS, len(data.mask))
+    negative, rows = jax.lax.top_k(-distance, count)
+    return jnp.pad(jnp.where(jnp.isfinite(negative), rows, -1), (0, NEIGHBOURS - count), constant_values=-1)
+
+
+class Layout(NamedTuple):
+    """Places of observations in the unit cube, in random order."""
+
+    inputs: Float[Array, "m d"]
+    mask: Bool[Array, "m"]
+    dimension: Int[Array, ""]
+    spacing: Float[Array, ""]
+
+
+def draw_layout(key: PRNGKeyArray, most: int) -> Layout:
+    """Draw the dimension, the number of observations (uniform in its logarithm) and their places."""
+    size_key, dimension_key, order_key, place_key, kind_key, grid_key, power_key = jax.random.split(key, 7)
+    dimension = 1 + jax.random.choice(dimension_key, MAX_DIMENSION, p=jnp.array(_DIMENSIONS))
+    fewest = jnp.minimum(LEAST * dimension, most)
+    log_count = jax.random.uniform(size_key, minval=jnp.log(fewest), maxval=jnp.log(most + 0.99))
+    count = jnp.exp(log_count).astype(jnp.int32)
+    there = jnp.arange(MAX_DIMENSION) < dimension
+    scattered = jax.random.uniform(place_key, (most, MAX_DIMENSION))
+    crowded = scattered ** jnp.exp(jax.random.uniform(power_key, (MAX_DIMENSION,), minval=-0.7, maxval=0.7))
+
+    # A grid of as many places along each input as the number allows, met in random order.
+    side = jnp.floor(count ** (1 / dimension) + 1e-4).astype(jnp.int32)
+    cells = side**dimension
+    order = jnp.argsort(jnp.where(jnp.arange(most) < cells, jax.random.uniform(order_key, (most,)), 2.0))
+    digits = (order[:, None] // side ** jnp.arange(MAX_DIMENSION)) % side
+    shake_key, ends_key = jax.random.split(grid_key)
+    shake = jnp.array([0.0, 0.0, 0.5])[jax.random.randint(shake_key, (), 0, 3)]
+    grid = (digits + 0.5 + shake * (scattered - 0.5)) / side
+    with_ends = 0.5 + (grid - 0.5) * side / jnp.maximum(side - 1, 1)
+    grid = jnp.where(jax.random.bernoulli(ends_key), grid, with_ends)
+
+    kind = jax.random.choice(kind_key, 3, p=jnp.array([0.55, 0.3, 0.15]))
+    inputs = jnp.where(there, jnp.stack([scattered, grid, crowded])[kind], 0)
+    number = jnp.where(kind == 1, cells, count)
+    spacing = number.astype(inputs.dtype) ** (-1 / dimension)
+    return Layout(inputs, jnp.arange(most) < number, dimension, spacing)
+
+
+def draw_targets(key: PRNGKeyArray, layout: Layout, count: int) -> Float[Array, "t d"]:
+    """Draw test points: two of three anywhere, the others near an observation."""
+    place_key, row_key, offset_key = jax.random.split(key, 3)
+    anywhere = jax.random.uniform(place_key, (count, MAX_DIMENSION))
+    rows = jax.random.randint(row_key, (count,), 0, jnp.sum(layout.mask))
+    near = layout.inputs[rows] + 0.6 * layout.spacing * jax.random.normal(offset_key, (count, MAX_DIMENSION))
+    chosen = jnp.where((jnp.arange(count) % 3 == 0)[:, None], near, anywhere)
+    return jnp.where(jnp.arange(MAX_DIMENSION) < layout.dimension, chosen, 0)
 
 
 def draw_function(
     key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""], spacing: Float[Array, ""]
 ) -> Float[Array, "n"]:
-    """Values of a random function of a random kind.
-
-    Args:
-        key: random key.
-        x: where.
-        dimension: of the space; further columns of `x` are zero.
-        spacing: of the observations, the smallest scale that makes sense.
-    """
+    """Draw the values at `x` of a random function of a random kind, with scales down to the `spacing` of the observations."""
     keys = jax.random.split(key, 14)
     log_spacing = jnp.log(spacing)
     length = jnp.exp(jax.random.uniform(keys[0], minval=log_spacing + jnp.log(0.7), maxval=jnp.log(1.5)))
@@ -134,7 +188,7 @@ def draw_function(
 def random_waves(
     key: PRNGKeyArray, x: Float[Array, "n d"], length: Float[Array, ""], *, smooth: bool = False
 ) -> Float[Array, "n"]:
-    """A draw of a Gaussian process of variance one, squared exponential or Matern, with its own length along each input."""
+    """Draw a Gaussian process of variance one, squared exponential or Matern, with its own length along each input."""
     frequency_key, tail_key, law_key, phase_key, stretch_key = jax.random.split(key, 5)
     frequency = jax.random.normal(frequency_key, (WAVES, x.shape[1]))
     if not smooth:
@@ -150,7 +204,7 @@ def random_waves(
 
 
 def _jumps(key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""]) -> Float[Array, "n"]:
-    """Constant between a few jumps across lines or planes: of random heights, or to and fro between two levels."""
+    """Draw a function that is constant between a few jumps across lines or planes: of random heights, or to and fro between two levels."""
     direction_key, place_key, height_key, count_key, level_key = jax.random.split(key, 5)
     direction = jax.vmap(lambda own: _direction(own, dimension))(jax.random.split(direction_key, JUMPS))
     centre = 0.5 * (jnp.arange(x.shape[1]) < dimension)
@@ -165,7 +219,7 @@ def _jumps(key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""])
 
 
 def _direction(key: PRNGKeyArray, dimension: Int[Array, ""]) -> Float[Array, "d"]:
-    """A random unit vector; along one of the inputs in one of three cases."""
+    """Draw a unit vector; along one of the inputs in one of three cases."""
     kind_key, axis_key, free_key = jax.random.split(key, 3)
     there = jnp.arange(MAX_DIMENSION) < dimension
     free = jnp.where(there, jax.random.normal(free_key, (MAX_DIMENSION,)), 0)

@@ -1,4 +1,4 @@
-"""Training the local process on random functions: a prior over functions, learned once and shipped with the package."""
+"""Pre-training of the correction on random functions: learned once, shipped with the package."""
 
 import os
 from collections.abc import Callable
@@ -10,40 +10,58 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.lab.pretraining.functions import RandomTasks, Task
-from bieqno.regression.pretrained.local_process import LocalProcess
+from bieqno.lab.pretraining.functions import RandomTasks, Task, nearest_rows
+from bieqno.regression.pretrained import experts
+from bieqno.regression.pretrained.correction import Correction, wave_vectors
+from bieqno.regression.pretrained.mixture import learn_context
+from bieqno.regression.pretrained.neighbours import Units, gather, spread_rows
 from bieqno.training import FitResult, Progress, fit
 
 JOINT_SHARE = 0.25
-"""Weight of the joint density beside that of single values: the latter is what most predictions are used for."""
+"""Weight of the joint density beside that of single values, which most predictions are used for."""
 
 
 CHUNK_STEPS = 50
 """Steps between two checkpoints."""
 
 
-def task_loss(process: LocalProcess, batch: Task, *, key: PRNGKeyArray) -> Float[Array, ""]:
-    """Negative log-probability of the values to be predicted, each by itself and all together, per value."""
+def task_loss(correction: Correction, batch: Task, *, key: PRNGKeyArray) -> Float[Array, ""]:
+    """Return the negative log-probability of the values to be predicted, each by itself and all together, per value."""
 
     def of_task(task: Task) -> Float[Array, ""]:
-        gaussian = process.at_sites(task.points, task.data, task.dimension)
-        there, values = task.mask.ravel(), task.values.ravel()
-        number = jnp.maximum(jnp.sum(there), 1)
-        single = jnp.sum(jnp.where(there, single_losses(gaussian, values), 0)) / number
-        # Points that are not there are what they are expected to be, independent of all others.
+        gaussian = posterior(correction, task)
+        mask, values = task.mask.ravel(), task.values.ravel()
+        number = jnp.maximum(jnp.sum(mask), 1)
+        single = jnp.sum(jnp.where(mask, single_losses(gaussian, values), 0)) / number
+        # Padding has its expected value, independent of all others.
         whole = LowRankGaussian(
-            jnp.where(there, gaussian.mean, 0),
-            jnp.where(there[:, None], gaussian.factor, 0),
-            jnp.where(there, gaussian.log_diag, -jnp.log(2 * jnp.pi)),
+            jnp.where(mask, gaussian.mean, 0),
+            jnp.where(mask[:, None], gaussian.factor, 0),
+            jnp.where(mask, gaussian.log_diag, -jnp.log(2 * jnp.pi)),
         )
-        joint = -whole.log_prob(jnp.where(there, values, 0)) / number
+        joint = -whole.log_prob(jnp.where(mask, values, 0)) / number
         return (single + JOINT_SHARE * joint) / (1 + JOINT_SHARE)
 
     return jnp.mean(jax.vmap(of_task)(batch))
 
 
+def posterior(correction: Correction, task: Task) -> LowRankGaussian:
+    """Return the posterior at the points of a task, in one row, from the probes' neighbourhoods alone."""
+    data, dimension = task.data, task.dimension
+    probes = spread_rows(data.inputs, data.targets, data.mask)
+    rows = jax.vmap(lambda x: nearest_rows(x, data))(data.inputs[probes])
+    centres = gather(data.inputs, data.targets, probes, rows, task.points)
+    mean = jnp.mean(data.targets, where=data.mask)
+    variance, count = jnp.var(data.targets, where=data.mask), jnp.sum(data.mask)
+    units = Units.of(centres, probes >= 0, count, mean, variance, dimension)
+    seen, predictions = experts.predict(centres, units)
+    context = learn_context(predictions, probes >= 0, count, units, dimension)
+    waves = wave_vectors(correction.waves, task.points.shape[2], dimension)
+    return correction.joint(task.points / units.spacing @ waves.T, seen, predictions, context)
+
+
 def single_losses(gaussian: LowRankGaussian, values: Float[Array, "n"]) -> Float[Array, "n"]:
-    """Negative log-density of each value by itself."""
+    """Return the negative log-density of each value by itself."""
     variance = gaussian.variance
     return 0.5 * (jnp.log(2 * jnp.pi * variance) + (values - gaussian.mean) ** 2 / variance)
 
@@ -57,8 +75,8 @@ def pretrain(
     learning_rate: float = 1e-3,
     checkpoint: str | os.PathLike[str] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
-) -> FitResult[LocalProcess]:
-    """Train a local process on random functions, none of which it sees twice.
+) -> FitResult[Correction]:
+    """Train a correction on random functions, none of which it sees twice.
 
     Args:
         steps: number of optimizer steps.
@@ -66,12 +84,12 @@ def pretrain(
         batch_size: functions in a step.
         width: length of embeddings and hidden layers.
         learning_rate: at its highest; it rises during the first steps and falls to zero along a cosine.
-        checkpoint: folder for the checkpoint; a training that finds its own there goes on from it.
+        checkpoint: folder for the checkpoint; a training that finds its own there continues from it.
         on_progress: as in `bieqno.fit`.
     """
     weight_key, fit_key = jax.random.split(key)
     return fit(
-        LocalProcess(width=width, key=weight_key),
+        Correction(width=width, key=weight_key),
         task_loss,
         RandomTasks(batch_size),
         steps=steps,

@@ -1,20 +1,21 @@
-"""Local Gaussian processes: what a fixed bank of kernels says about points, given the observations round them.
+"""Kriging experts: local Gaussian processes with a fixed bank of kernels, given the neighbours of a centre.
 
 Each expert is ordinary kriging, a Gaussian process with an unknown constant mean: its prediction is a weighted mean of the
-neighbours' values whose weights add up to one. Its variance is known up to a scale, which the neighbours tell.
+neighbours' values whose weights add up to one. Its variance is known up to a scale, which the neighbours determine.
 
 With the neighbours ordered from far to near, the rows of ``L^-1 (y - beta)`` are *innovations*: what each observation adds
 to those farther out, in units of what was expected. Their sum of squares and the diagonal of L give the likelihood of the
 whole neighbourhood, and the last of them the likelihood of the nearest observations given the others. Points that share a
-neighbourhood share its decomposition, which is nearly all of the cost.
+centre share its decomposition, which is nearly all of the cost.
 """
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from bieqno.regression.pretrained.neighbourhood import Neighbourhood, length
+from bieqno.regression.pretrained.neighbours import Centres, Neighbourhood, Units, length
 
 
 class Expert(NamedTuple):
@@ -44,8 +45,8 @@ NEAREST = 8
 """How many of the nearest observations have a likelihood of their own."""
 
 
-class Opinions(NamedTuple):
-    """What each expert says at points, given a neighbourhood; variances and squares up to the expert's scale."""
+class ExpertPredictions(NamedTuple):
+    """Predictions of each expert at points of a centre; variances and squares up to the expert's scale."""
 
     mean: Float[Array, "q e"]
     variance: Float[Array, "q e"]
@@ -58,14 +59,26 @@ class Opinions(NamedTuple):
     """Number of observations, likewise."""
 
 
-def ask(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> Opinions:
-    """Let every expert predict the noisy values at points of a neighbourhood, given relative to its centre.
+def predict(centres: Centres, units: Units) -> tuple[Neighbourhood, ExpertPredictions]:
+    """Return the neighbourhood of each point, stacked as (centre, point), and the experts' predictions at each centre."""
+
+    def of_centre(centre: Centres) -> tuple[Neighbourhood, ExpertPredictions]:
+        values = jnp.where(centre.mask, (centre.values - units.shift) / units.scale, 0)
+        own = Neighbourhood(centre.offsets / units.spacing, values, centre.mask)
+        points = centre.points / units.spacing
+        return jax.vmap(own.recentred)(points), krige(own, points)
+
+    return jax.vmap(of_centre)(centres)
+
+
+def krige(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> ExpertPredictions:
+    """Let every expert predict the noisy values at points, given relative to the centre of a neighbourhood.
 
     Example:
         >>> import jax.numpy as jnp
         >>> offsets, there = jnp.array([[-1.0], [1.0]]), jnp.ones(2, bool)
-        >>> opinions = ask(Neighbourhood(offsets, jnp.array([0.0, 2.0]), there), jnp.zeros((1, 1)))
-        >>> bool(jnp.allclose(opinions.mean, 1.0, atol=1e-4))  # half-way between the two, whatever the kernel
+        >>> found = krige(Neighbourhood(offsets, jnp.array([0.0, 2.0]), there), jnp.zeros((1, 1)))
+        >>> bool(jnp.allclose(found.mean, 1.0, atol=1e-4))  # half-way between the two, whatever the kernel
         True
     """
     mask, offsets = neighbourhood.mask, neighbourhood.offsets
@@ -73,7 +86,7 @@ def ask(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> Opinions:
     both = mask[:, None] & mask[None]
     own = jnp.eye(k, dtype=offsets.dtype)
     ratios = jnp.asarray(RATIOS, offsets.dtype)
-    # Rows that are not there become independent of everything, with innovations of zero and an expected size of one.
+    # Padding becomes independent of everything, with innovations of zero and an expected size of one.
     K = jnp.where(both, _correlations(length(offsets[:, None] - offsets[None])) + ratios[:, None, None] * own, own)
     c = jnp.where(mask, _correlations(length(points[:, None] - offsets[None])), 0)
     one = jnp.broadcast_to(mask.astype(K.dtype), (len(K), 1, k))
@@ -83,14 +96,14 @@ def ask(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> Opinions:
     corner = jnp.broadcast_to(_HUGE * jnp.eye(2 + q, dtype=K.dtype), (len(K), 2 + q, 2 + q))
     L = jnp.linalg.cholesky(jnp.block([[K, jnp.swapaxes(beside, 1, 2)], [beside, corner]]))
     o, z, c = L[:, k, :k], L[:, k + 1, :k], L[:, k + 2 :, :k]
-    trust = jnp.maximum(jnp.sum(o * o, axis=1), 1e-6)
-    beta = jnp.sum(o * z, axis=1) / trust
+    precision = jnp.maximum(jnp.sum(o * o, axis=1), 1e-6)
+    beta = jnp.sum(o * z, axis=1) / precision
     innovations = z - beta[:, None] * o
     lack = 1 - jnp.einsum("ek,eqk->qe", o, c)  # of the weights before the constant mean takes the rest
     squared, log_size = innovations**2, jnp.log(jnp.diagonal(L[:, :k, :k], axis1=1, axis2=2))
-    return Opinions(
+    return ExpertPredictions(
         beta + jnp.einsum("eqk,ek->qe", c, innovations),
-        jnp.maximum(1 + ratios - jnp.sum(c * c, axis=2).T + lack**2 / trust, 1e-6),
+        jnp.maximum(1 + ratios - jnp.sum(c * c, axis=2).T + lack**2 / precision, 1e-6),
         jnp.stack([jnp.sum(squared, axis=1), jnp.sum(squared[:, -NEAREST:], axis=1)]),
         jnp.stack([jnp.sum(log_size, axis=1), jnp.sum(log_size[:, -NEAREST:], axis=1)]),
         jnp.stack([jnp.sum(mask), jnp.sum(mask[-NEAREST:])]).astype(K.dtype),
@@ -98,7 +111,7 @@ def ask(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> Opinions:
 
 
 def _correlations(distance: Float[Array, "*s"]) -> Float[Array, "e *s"]:
-    """Correlation of every expert at the given distances."""
+    """Return the correlation of every expert at the given distances."""
 
     def smooth(r: Array) -> Array:
         return jnp.exp(-(r**2) / 2)

@@ -1,51 +1,48 @@
-"""What the posterior operator is told about a test point and its neighbours: numbers without units, of moderate size.
+"""Features of a test point and of its neighbours for the posterior operator: numbers without units, of moderate size.
 
-Relative to the mixture of experts: the mean `base` and the variance `spread` at the point. Directions enter as cosines of
-angles, to the nearest observation and to the steepest ascent of the values, so that they are the same in every frame and
+They are relative to the mixture of experts: the mean `base` and the variance `spread` at the point. Directions enter as
+cosines of angles, to the nearest observation and to the steepest ascent of the values, so that they are the same in every frame and
 in every dimension.
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
-from bieqno.regression.pretrained.background import NOISE_LEVELS, Background, Weighed
 from bieqno.regression.pretrained.experts import EXPERTS, NEAREST
-from bieqno.regression.pretrained.layouts import MAX_DIMENSION
-from bieqno.regression.pretrained.neighbourhood import Neighbourhood
+from bieqno.regression.pretrained.mixture import NOISE_LEVELS, Context, Mixture
+from bieqno.regression.pretrained.neighbours import Neighbourhood
+
+MAX_DIMENSION = 4
+"""Most inputs of the functions that the correction was pre-trained on."""
 
 _RANKS = (1, 2, 3, 4, 6, 8, 16, 32)
-"""Neighbours whose distance is told."""
+"""Neighbours whose distance is a feature."""
 _NOWHERE = 30.0
-"""Distance of a neighbour that is not there."""
+"""Distance of padding."""
 
 POINT_FEATURES = 6 * len(EXPERTS) + len(_RANKS) + 9
 NEIGHBOUR_FEATURES = 9
 
 
-def of_point(
-    seen: Neighbourhood,
-    weighed: Weighed,
-    base: Float[Array, ""],
-    spread: Float[Array, ""],
-    background: Background,
-    dimension: Int[Array, ""],
+def point_features(
+    seen: Neighbourhood, mixture: Mixture, base: Float[Array, ""], spread: Float[Array, ""], context: Context
 ) -> Float[Array, "p"]:
-    """Features of a test point."""
-    evidence = weighed.evidence - jnp.max(weighed.evidence, axis=1, keepdims=True)
+    """Return the features of a test point."""
+    likelihood = mixture.log_likelihood - jnp.max(mixture.log_likelihood, axis=1, keepdims=True)
     log_spread = jnp.log(spread)
     levels = jnp.asarray(NOISE_LEVELS, spread.dtype)
-    probability = jnp.exp(background.log_noise)
+    probability = jnp.exp(context.log_noise)
     log_noise = probability @ levels
     count = jnp.sum(seen.mask)
     distances = jnp.where(seen.mask, seen.distances, _NOWHERE)[-jnp.asarray(_RANKS)]
     return jnp.concatenate(
         [
-            jnp.arcsinh((weighed.mean - base) / jnp.sqrt(spread)),
-            (jnp.log(weighed.variance) - log_spread) / 2,
-            jnp.maximum(weighed.log_weight, -12) / 4,
-            _damped(evidence[0]),
-            _damped(evidence[1]),
-            jnp.maximum(background.log_share, -8) / 4,
+            jnp.arcsinh((mixture.mean - base) / jnp.sqrt(spread)),
+            (jnp.log(mixture.variance) - log_spread) / 2,
+            jnp.maximum(mixture.log_weight, -12) / 4,
+            _damped(likelihood[0]),
+            _damped(likelihood[1]),
+            jnp.maximum(context.log_prior, -8) / 4,
             jnp.log(distances + 0.05),
             jnp.stack(
                 [
@@ -56,7 +53,7 @@ def of_point(
                     _log_variation(seen, 3) - log_spread / 2,
                     _log_variation(seen, NEAREST) - log_spread / 2,
                     _log_variation(seen, 3) - log_noise / 2,
-                    jnp.minimum(dimension, MAX_DIMENSION).astype(spread.dtype) / 4,  # no more were ever seen
+                    jnp.minimum(context.dimension, MAX_DIMENSION).astype(spread.dtype) / 4,  # as in the pre-training
                     1 / (1 + count.astype(spread.dtype) / 8),
                 ]
             ),
@@ -64,8 +61,8 @@ def of_point(
     )
 
 
-def of_neighbours(seen: Neighbourhood, base: Float[Array, ""], spread: Float[Array, ""]) -> Float[Array, "k r"]:
-    """Features of each neighbour."""
+def neighbour_features(seen: Neighbourhood, base: Float[Array, ""], spread: Float[Array, ""]) -> Float[Array, "k r"]:
+    """Return the features of each neighbour."""
     distance = seen.distances
     direction = seen.offsets / jnp.maximum(distance, 1e-6)[:, None]
     value = (seen.values - base) / jnp.sqrt(spread)
@@ -90,13 +87,13 @@ def of_neighbours(seen: Neighbourhood, base: Float[Array, ""], spread: Float[Arr
     )
 
 
-def _damped(evidence: Float[Array, "e"]) -> Float[Array, "e"]:
-    """Differences of log-likelihoods from zero to minus thousands, most of which say no more than 'not this one'."""
-    return -jnp.log1p(-evidence / 4)
+def _damped(likelihood: Float[Array, "e"]) -> Float[Array, "e"]:
+    """Damp differences of log-likelihoods, which go down to minus thousands."""
+    return -jnp.log1p(-likelihood / 4)
 
 
 def _log_variation(seen: Neighbourhood, count: int) -> Float[Array, ""]:
-    """Logarithm of the standard deviation of the nearest values."""
+    """Return the logarithm of the standard deviation of the nearest values."""
     there, values = seen.mask[-count:], seen.values[-count:]
     number = jnp.maximum(jnp.sum(there), 1)
     mean = jnp.sum(jnp.where(there, values, 0)) / number

@@ -1,9 +1,10 @@
-"""Fine-tuning a prior on one data set, where observations that were left out say that it helps.
+"""Fine-tuning the correction on one data set, kept where rows that neither trained nor stopped it say that it helps.
 
-Every observation is predicted from the others, and the weights go down the loss of these predictions. Four members each
-leave a fold of the rows aside, which tells when to stop; a fifth one, whose weights are used, learns from all of them. The
-decompositions are made once: only the network learns, and a step costs little. Single predictions are what it learns from, not
-how they hang together.
+Every observation is predicted from the others, and the weights follow the gradient of the loss of these predictions. The rows
+are cut into folds, and several members train side by side: three each leave out one of the first three folds, which decide
+when to stop; one trains on all three and is tested on the last fold, which decides whether the result is accepted; the last
+member, whose weights are used, trains on all rows. The decompositions are made once: only the network learns, and a step
+costs little. Single predictions are trained, not their correlations.
 """
 
 import dataclasses
@@ -14,115 +15,121 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bieqno.regression.pretrained.experts import Opinions
-from bieqno.regression.pretrained.left_out import choose, leave_out
-from bieqno.regression.pretrained.local_process import Circumstances, LocalProcess, Stations, asked
-from bieqno.regression.pretrained.neighbourhood import Neighbourhood
-from bieqno.regression.pretrained.trust import Compared, Moments
-from bieqno.regression.pretrained.zero_shot import ZeroShot, one_thread
-from bieqno.regression.trained.splits import Data
+from bieqno.regression.pretrained import experts
+from bieqno.regression.pretrained.correction import Correction
+from bieqno.regression.pretrained.experts import ExpertPredictions
+from bieqno.regression.pretrained.leave_one_out import choose_rows
+from bieqno.regression.pretrained.mixture import Context, Moments, Pair
+from bieqno.regression.pretrained.neighbours import Centres, Neighbourhood
+from bieqno.regression.pretrained.process import LocalProcess
 from bieqno.training import Progress, fit
 
-FOLDS = 4
+STOPPING_FOLDS = 3
+FOLDS = STOPPING_FOLDS + 1
+"""The last fold accepts or refuses."""
 STEPS, PATIENCE = 60, 4
 _OPTIMIZER = optax.adam(3e-4)
 _LEAST_ROWS, _MOST_ROWS = 40, 512
 """With fewer, each fold has less than ten, which decide nothing; more would take minutes."""
 
 
-class LeftOut(eqx.Module):
-    """What is seen by observations that are left out in turn, each with its value and its fold."""
+class LeftOutRows(eqx.Module):
+    """Observations that are left out in turn, each with its neighbourhood, value and fold."""
 
     seen: Neighbourhood
-    opinions: Opinions
-    circumstances: Circumstances
+    predictions: ExpertPredictions
+    context: Context
     values: Float[Array, "n"]
     folds: Int[Array, "n"]
 
-    def __call__(self, key: PRNGKeyArray) -> "LeftOut":
-        """As a source of batches: always all of them."""
+    def __call__(self, key: PRNGKeyArray) -> "LeftOutRows":
+        """Return the batch: always all rows."""
         return self
 
-    def compared(self, process: LocalProcess) -> Compared:
-        """How each is predicted from the others, with the correction and without it."""
-        return process.compare(self.seen, self.opinions, self.circumstances)
+    def compare(self, correction: Correction) -> Pair:
+        """Predict each row from the others, with the correction and without it."""
+        return correction.compare(self.seen, self.predictions, self.context)
 
-    def losses(self, process: LocalProcess) -> Float[Array, "n"]:
-        """Negative log-density of each."""
-        return _losses(self.values, self.compared(process).corrected)
-
-
-class FoldLoss(eqx.Module):
-    """The validation: each row is judged by the member that has not learned from it."""
-
-    rows: LeftOut
-
-    def compared(self, members: LocalProcess) -> Compared:
-        """How that member predicts each row, with the correction and without it."""
-        every = eqx.filter_vmap(self.rows.compared)(members)
-        return jax.tree.map(lambda x: jnp.take_along_axis(x, self.rows.folds[None], axis=0)[0], every)
-
-    def __call__(self, members: LocalProcess) -> Float[Array, ""]:
-        """Mean loss of the rows."""
-        return jnp.mean(_losses(self.rows.values, self.compared(members).corrected))
+    def compare_held_out(self, members: Correction) -> Pair:
+        """Predict each row by the member that has not trained on its fold."""
+        every = eqx.filter_vmap(self.compare)(members)
+        return jax.tree.map(lambda x: jnp.take_along_axis(x, self.folds[None], axis=0)[0], every)
 
 
-def fine_tune(start: ZeroShot, *, on_progress: Callable[[Progress], None] | None = None) -> ZeroShot:
-    """Fine-tune the process of a conditioned prior on its observations.
+class StoppingLoss(eqx.Module):
+    """The validation: mean loss of the rows of the stopping folds, each by the member that has not trained on it."""
+
+    rows: LeftOutRows
+
+    def __call__(self, members: Correction) -> Float[Array, ""]:
+        """Return the mean loss."""
+        losses = _losses(self.rows.values, self.rows.compare_held_out(members).corrected)
+        return jnp.mean(losses, where=self.rows.folds < STOPPING_FOLDS)
+
+
+def trained_on(folds: Int[Array, "n"]) -> Bool[Array, "members n"]:
+    """Return which rows each member trains on.
+
+    Example:
+        >>> trained_on(jnp.arange(4)).astype(int).tolist()
+        [[0, 1, 1, 0], [1, 0, 1, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]
+    """
+    member = jnp.arange(FOLDS + 1)[:, None]
+    return (member == FOLDS) | ((folds != member) & (folds < STOPPING_FOLDS))
+
+
+def member_loss(members: Correction, batch: LeftOutRows, *, key: PRNGKeyArray) -> Float[Array, ""]:
+    """Return the training loss: the mean over the members of the mean over their rows."""
+    losses = eqx.filter_vmap(lambda own: _losses(batch.values, batch.compare(own).corrected))(members)
+    return jnp.mean(jnp.mean(losses, axis=1, where=trained_on(batch.folds)))
+
+
+def fine_tune(start: LocalProcess, *, on_progress: Callable[[Progress], None] | None = None) -> LocalProcess:
+    """Fine-tune the correction of a conditioned process on its observations.
 
     Args:
-        start: the conditioned prior.
+        start: the conditioned process.
         on_progress: as in `bieqno.fit`.
 
     Returns:
-        The tuned one, judged by the members that had not learned from a row; or `start` itself where these do not predict
-        better by more than two standard errors, or where there are few rows.
+        The tuned one, validated by the members that had not trained on a row; or `start` itself where the last fold is not
+        predicted better by more than two standard errors, or where there are few rows.
     """
-    tree = start.tree()
-    chosen = choose(tree.n)[:_MOST_ROWS]
+    chosen = choose_rows(len(start.inputs), start.seed)[:_MOST_ROWS]
     if len(chosen) < _LEAST_ROWS:
         return start
-    stations, circumstances = leave_out(tree, chosen), start.circumstances(tree)
-    with one_thread():
-        seen, opinions = jax.block_until_ready(_asked(stations, start.data, circumstances))
-    folds = jnp.asarray(np.random.default_rng(0).permutation(len(chosen)) % FOLDS)
-    rows = LeftOut(seen, opinions, circumstances, start.data.targets[chosen], folds)
+    around, centres = start.leave_out(chosen)
+    folds = np.random.default_rng(start.seed).permutation(len(chosen)) % FOLDS
+    values = jnp.asarray(start.targets[chosen], around.values.dtype)
+    rows = LeftOutRows(*_experts(around, start.context), start.context, values, jnp.asarray(folds))
     members = jax.tree.map(
-        lambda x: jnp.broadcast_to(x, (FOLDS + 1, *x.shape)) if eqx.is_array(x) else x, start.process
+        lambda x: jnp.broadcast_to(x, (FOLDS + 1, *x.shape)) if eqx.is_array(x) else x, start.correction
     )
-    held_out = FoldLoss(rows)
     result = fit(
-        members, member_loss, rows, steps=STEPS, chunk_steps=5, optimizer=_OPTIMIZER, validate=held_out,
-        patience=PATIENCE, key=jax.random.key(0), on_progress=on_progress,
+        members, member_loss, rows, steps=STEPS, chunk_steps=5, optimizer=_OPTIMIZER, validate=StoppingLoss(rows),
+        patience=PATIENCE, key=jax.random.key(start.seed), on_progress=on_progress,
     )  # fmt: skip
     last = jax.tree.map(lambda x: x[-1] if eqx.is_array(x) else x, result.module)
-    tuned = dataclasses.replace(start, process=last, steps=int(result.best_step))
+    tuned = dataclasses.replace(start, correction=last, steps=int(result.best_step))
     # Both by the same rows, of which `start` may have seen more.
     before, tuned = (
-        one.judged(chosen, stations.centres, _compared(held_out, own, start.scaled_noise))
+        one.validated(chosen, centres, _compare_held_out(rows, own, start.scaled_noise))
         for one, own in ((start, members), (tuned, result.module))
     )
-    gain = before.held_out.log_losses() - tuned.held_out.log_losses()
-    return tuned if gain.mean() > 2 * gain.std() / np.sqrt(len(gain)) else start
-
-
-def member_loss(members: LocalProcess, batch: LeftOut, *, key: PRNGKeyArray) -> Float[Array, ""]:
-    """The training loss: each member learns from the rows that are not of its fold, the last one from all."""
-    losses = eqx.filter_vmap(batch.losses)(members)
-    own = batch.folds[None] != jnp.arange(FOLDS + 1)[:, None]
-    return jnp.mean(jnp.sum(jnp.where(own, losses, 0), axis=1) / jnp.sum(own, axis=1))
+    better = (before.held_out.log_losses() - tuned.held_out.log_losses())[folds == FOLDS - 1]
+    return tuned if better.mean() > 2 * better.std() / np.sqrt(len(better)) else start
 
 
 @eqx.filter_jit
-def _asked(stations: Stations, data: Data, circumstances: Circumstances) -> tuple[Neighbourhood, Opinions]:
-    return asked(stations, data, circumstances.units)
+def _experts(centres: Centres, context: Context) -> tuple[Neighbourhood, ExpertPredictions]:
+    return experts.predict(centres, context.units)
 
 
 @eqx.filter_jit
-def _compared(held_out: FoldLoss, members: LocalProcess, noise: Float[Array, ""] | None) -> Compared:
-    return held_out.compared(members).at_least(noise)
+def _compare_held_out(rows: LeftOutRows, members: Correction, noise: Float[Array, ""] | None) -> Pair:
+    return rows.compare_held_out(members).at_least(noise)
 
 
 def _losses(values: Float[Array, "n"], found: Moments) -> Float[Array, "n"]:

@@ -1,7 +1,7 @@
-"""The generalized Gaussian process (section 2.2 of the paper).
+"""The generalized Gaussian process (eq. 9 of the paper).
 
 ``{m_i, l_i, d_i} = phi_fit(phi_self(x_i) (+) mean_j phi_int(x_j) (+) mean_k phi_d(x_k, y_k))`` gives the mean and the
-covariance ``L L^T + exp(D)`` at any test points, given the observations: the lean form of the posterior operator.
+covariance ``L L^T + exp(D)`` (eq. 8) at any test points, given the observations: the lean form of the posterior operator.
 """
 
 import equinox as eqx
@@ -11,10 +11,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import MLP, ElementwiseOperator, PosteriorOperator
-
-MIN_NOISE = 1e-3
-"""Least standard deviation of a prediction, in units of the targets' own: keeps the likelihood bounded."""
-
+from bieqno.regression.data import MIN_NOISE
 
 MAX_LOG_VARIANCE = 40.0
 """Keeps the variance finite in single precision where a network extrapolates far."""
@@ -31,7 +28,7 @@ class GeneralizedGaussianProcess(eqx.Module):
         set_interaction: with the paper's ``phi_int``, a prediction depends on which other points are asked for at the
             same time; without it, a subset of the points gets the subset of the predictions.
         noise: known standard deviation of the observation noise; None learns it.
-        uncertain: whether each observation comes with the variance of further noise of its own.
+        uncertain: whether each observation comes with the variance of noise of its own.
         key: random key of the initial weights.
 
     Example:
@@ -85,15 +82,15 @@ class GeneralizedGaussianProcess(eqx.Module):
         point_mask: Bool[Array, "n"] | None = None,
         observation_mask: Bool[Array, "m"] | None = None,
     ) -> LowRankGaussian:
-        """The posterior at `points`, given observed `targets` at `inputs`.
+        """Return the posterior at `points`, given observed `targets` at `inputs`.
 
         Args:
             points: where to predict.
             inputs: where was observed.
             targets: what was observed.
-            noise_variance: further noise of each observation; read by an `uncertain` process only.
-            point_mask: which points are there; None if all are.
-            observation_mask: which observations are there; None if all are.
+            noise_variance: additional noise of each observation; read by an `uncertain` process only.
+            point_mask: which points are not padding; None if all are.
+            observation_mask: which observations are not padding; None if all are.
         """
         parts = [inputs, targets[:, None]]
         if self.uncertain:
@@ -106,7 +103,7 @@ class GeneralizedGaussianProcess(eqx.Module):
 
     @property
     def log_floor(self) -> Float[Array, ""]:
-        """Logarithm of the least variance of a prediction: the noise, known or learned, and never nothing."""
+        """Logarithm of the least variance of a prediction: the noise, known or learned, at least `MIN_NOISE`."""
         log_noise = jax.lax.stop_gradient(self.log_noise) if self.noise_known else self.log_noise
         return jnp.logaddexp(2 * log_noise, 2 * jnp.log(MIN_NOISE))
 
@@ -117,7 +114,7 @@ class GeneralizedGaussianProcess(eqx.Module):
 
 
 def combine(members: LowRankGaussian) -> LowRankGaussian:
-    """One Gaussian with the moments of the mixture of `members` (stacked along a first axis of length K).
+    """Return one Gaussian with the moments of the mixture of `members` (stacked along a first axis of length K).
 
     Its covariance is the mean of theirs plus the spread of their means: still low rank plus diagonal, of rank K (r + 1).
     """

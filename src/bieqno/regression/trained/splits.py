@@ -1,4 +1,4 @@
-"""Training a process on random splits of one data set (section 2.2 of the paper, 'Training').
+"""Random splits of one data set, and the loss of a process on them (eq. 10 of the paper).
 
 Each step predicts a random part of the data from the rest. Several members train at once, each with its own fold of the
 data held out: the held-out loss decides when to stop, because the same points come back as targets thousands of times
@@ -11,23 +11,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
+from bieqno.regression.data import Data
+from bieqno.regression.metrics import RIGHT_ERRORS
 from bieqno.regression.trained.process import GeneralizedGaussianProcess
 
 MAX_TARGETS = 32
-
-
-class Data(eqx.Module):
-    """One data set in scaled units, padded to a size that many data sets share."""
-
-    inputs: Float[Array, "m d"]
-    targets: Float[Array, "m"]
-    noise_variance: Float[Array, "m"]
-    mask: Bool[Array, "m"]
-
-    def __check_init__(self) -> None:
-        rows = {name: getattr(self, name).shape for name in ("targets", "noise_variance", "mask")}
-        if self.inputs.ndim != 2 or any(shape != self.inputs.shape[:1] for shape in rows.values()):
-            raise ValueError(f"inputs of shape {self.inputs.shape} do not go with {rows}")
+_LOG_RANGE, _HALVINGS = 40.0, 36
+"""Of the search for the factor of the variance: to the precision of a single-precision logarithm."""
 
 
 class Split(eqx.Module):
@@ -43,19 +33,19 @@ class Split(eqx.Module):
     observation_mask: Bool[Array, "s"]
 
     def predicted(self, process: GeneralizedGaussianProcess) -> LowRankGaussian:
-        """What a process says about the one part, given the other."""
+        """Return the prediction of the one part by a process, given the other."""
         return process(
             self.points, self.inputs, self.targets, self.observed_variance,
             point_mask=self.point_mask, observation_mask=self.observation_mask,
         )  # fmt: skip
 
     def negative_log_prob(self, process: GeneralizedGaussianProcess) -> Float[Array, ""]:
-        """Joint negative log-probability per point (eq. 9 of the paper)."""
+        """Return the joint negative log-probability per point (eq. 10 of the paper)."""
         return -masked_log_prob(self.predicted(process), self) / jnp.maximum(jnp.sum(self.point_mask), 1)
 
 
 def masked_log_prob(gaussian: LowRankGaussian, split: Split) -> Float[Array, ""]:
-    """Log-probability of the points that the mask keeps; the others become independent and cost nothing."""
+    """Return the log-probability of the points that the mask keeps; the others become independent and cost nothing."""
     mask = split.point_mask
     log_diag = jnp.logaddexp(gaussian.log_diag, jnp.log(jnp.maximum(split.noise_variance, 1e-30)))
     kept = LowRankGaussian(
@@ -112,7 +102,7 @@ class RandomSplits(eqx.Module):
 
 @eqx.filter_jit
 def held_out(data: Data, folds: Int[Array, "m"], members: int) -> Split:
-    """For each member, its fold to be predicted from the rest of the data; stacked along a first axis."""
+    """Return, for each member, its fold to be predicted from the rest of the data; stacked along a first axis."""
     rows = jnp.arange(data.mask.shape[0])
 
     def of_member(member: Int[Array, ""]) -> Split:
@@ -125,25 +115,25 @@ def held_out(data: Data, folds: Int[Array, "m"], members: int) -> Split:
 class HeldOutLoss(eqx.Module):
     """The validation: negative log-probability of the held-out points, after the best common scaling of their variance.
 
-    The scaling is applied to the finished process as well (`calibration`). Without it the loss would rise, and stop the
-    training, as soon as the predictions become too sure, long before the mean is at its best.
+    The scaling is applied to the finished process as well (`recalibration`). Without it the loss would rise, and stop the
+    training, as soon as the predictions become overconfident, long before the mean is at its best.
     """
 
     split: Split
 
     def __call__(self, members: GeneralizedGaussianProcess) -> Float[Array, ""]:
-        """Mean over all held-out points of all members."""
+        """Return the mean over all held-out points of all members."""
         error, variance = _held_out_errors(members, self.split)
-        mask, further = self.split.point_mask, self.split.noise_variance
-        variance = calibration(error, variance, further, mask) * variance + further
+        mask, own_noise = self.split.point_mask, self.split.noise_variance
+        variance = recalibration(error, variance, own_noise, mask) * variance + own_noise
         terms = 0.5 * (jnp.log(2 * jnp.pi * variance) + error**2 / variance)
         return jnp.sum(jnp.where(mask, terms, 0)) / jnp.sum(mask)
 
 
-def left_out_errors(
+def ensemble_errors(
     members: GeneralizedGaussianProcess, split: Split
 ) -> tuple[Float[Array, "k m"], Float[Array, "k m"]]:
-    """Error of each held-out point, and the variance that the ensemble will predict for it.
+    """Return the error of each held-out point, and the variance that the ensemble will predict for it.
 
     The variance is that of all members together, the error that of the one member that never saw the point. With the
     variance of single members their spread would count twice.
@@ -163,26 +153,47 @@ def left_out_errors(
     return jax.lax.map(of_fold, (jnp.arange(split.values.shape[0]), split))
 
 
-RIGHT_ERRORS = 5
-"""Errors of the size that they should have, beside those that were found: a handful decides nothing."""
-
-
-def calibration(
-    error: Float[Array, "*m"], variance: Float[Array, "*m"], further: Float[Array, "*m"], mask: Bool[Array, "*m"]
+def recalibration(
+    error: Float[Array, "*m"], variance: Float[Array, "*m"], own_noise: Float[Array, "*m"], mask: Bool[Array, "*m"]
 ) -> Float[Array, ""]:
-    """Factor of the variance under which held-out errors are as large as they should be.
+    """Return the factor of the variance under which held-out errors are most likely.
 
-    The mean square of errors over deviations, drawn towards one by a few of the right size. The further noise of a row is
-    known and not scaled.
+    The maximum of the likelihood of all errors under variances ``factor * variance + own_noise``, with a few pseudo-observations
+    of the expected size. The noise of a row's own (`alpha`) is known and not scaled; without it, the factor is the
+    mean square of errors over deviations.
+
+    Args:
+        error: of each held-out point.
+        variance: predicted, without the noise of the row's own.
+        own_noise: variance of that noise.
+        mask: which points count.
+
+    Example:
+        >>> error, ones = jnp.array([2.0, -2.0]), jnp.ones(2)
+        >>> round(float(recalibration(error, ones, 0 * ones, ones > 0)), 3)  # (4 + 4 + 5) / (2 + 5)
+        1.857
     """
-    relative = jnp.maximum(error**2 - further, 0) / variance
-    return (jnp.sum(jnp.where(mask, relative, 0)) + RIGHT_ERRORS) / (jnp.sum(mask) + RIGHT_ERRORS)
+
+    def slope(log_factor: Float[Array, ""]) -> Float[Array, ""]:
+        scaled = jnp.exp(log_factor) * variance
+        total = scaled + own_noise
+        terms = scaled / total * (1 - error**2 / total)
+        return jnp.sum(jnp.where(mask, terms, 0)) + RIGHT_ERRORS * (1 - jnp.exp(-log_factor))
+
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+        middle = (ends[0] + ends[1]) / 2
+        low = slope(middle) < 0
+        return jnp.where(low, middle, ends[0]), jnp.where(low, ends[1], middle)
+
+    # The negative log-likelihood falls at the one end and rises at the other: bisection finds where it turns.
+    ends = jnp.asarray(-_LOG_RANGE, error.dtype), jnp.asarray(_LOG_RANGE, error.dtype)
+    return jnp.exp(jnp.mean(jnp.stack(jax.lax.fori_loop(0, _HALVINGS, halve, ends))))
 
 
 def _held_out_errors(
     members: GeneralizedGaussianProcess, split: Split
 ) -> tuple[Float[Array, "k m"], Float[Array, "k m"]]:
-    """Error of each held-out point, and its predicted variance."""
+    """Return the error of each held-out point, and its predicted variance."""
 
     def of_member(process: GeneralizedGaussianProcess, split: Split) -> tuple[Array, Array]:
         gaussian = split.predicted(process)
@@ -192,7 +203,7 @@ def _held_out_errors(
 
 
 def split_loss(members: GeneralizedGaussianProcess, batch: Split, *, key: PRNGKeyArray) -> Float[Array, ""]:
-    """The training loss: mean over members and splits."""
+    """Return the training loss: the mean over members and splits."""
 
     def of_member(process: GeneralizedGaussianProcess, splits: Split) -> Float[Array, ""]:
         return jnp.mean(jax.vmap(lambda split: split.negative_log_prob(process))(splits))

@@ -1,0 +1,181 @@
+"""Data of a regressor: what is accepted, its units, and a padded form that data sets of similar size share.
+
+Scaling is done in double precision: single precision would lose data that lie far from zero, as dates and pressures do.
+"""
+
+import warnings
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+LEAST_ROWS = 3
+"""Two to learn from, one to hold out."""
+MIN_NOISE = 1e-3
+"""Least standard deviation of a prediction, in units of the targets' own: keeps the likelihood bounded."""
+
+Table: TypeAlias = Any
+"""Whatever scikit-learn turns into an array: lists, NumPy arrays, data frames."""
+
+FAR = 1e3
+"""Inputs further out than this many standard deviations are taken to lie there: no network extrapolates that far."""
+
+
+class Scaling(eqx.Module):
+    """Shift and scale of inputs and targets, as NumPy numbers of double precision."""
+
+    input_shift: np.ndarray
+    input_scale: np.ndarray
+    target_shift: np.ndarray
+    target_scale: np.ndarray
+
+    def __check_init__(self) -> None:
+        if self.input_shift.shape != self.input_scale.shape or self.input_shift.ndim != 1:
+            raise ValueError(f"inputs are shifted by {self.input_shift.shape} and scaled by {self.input_scale.shape}")
+        if self.target_shift.shape != () or self.target_scale.shape != ():
+            raise ValueError(f"targets are shifted by {self.target_shift.shape}, scaled by {self.target_scale.shape}")
+
+    @classmethod
+    def of(cls, X: np.ndarray, y: np.ndarray) -> "Scaling":
+        """Scale to mean zero and standard deviation one; a constant keeps a scale of its own size.
+
+        Example:
+            >>> scaling = Scaling.of(np.array([[0.0, 7.0], [2.0, 7.0]]), np.array([5.0, 5.0]))
+            >>> print(scaling.inputs(np.array([[3.0, 7.0]])), scaling.target_scale)
+            [[2. 0.]] 0.005
+        """
+        # Predictions of a constant target shall stay within a thousandth of it.
+        return cls(X.mean(axis=0), _spread(X, 1.0), np.asarray(y.mean()), _spread(y, 1e-3))
+
+    def inputs(self, X: np.ndarray) -> Float[np.ndarray, "n d"]:
+        """Return inputs in scaled units, in double precision."""
+        return np.clip((X - self.input_shift) / self.input_scale, -FAR, FAR)
+
+    def targets(self, y: np.ndarray) -> Float[np.ndarray, "n"]:
+        """Return targets in scaled units, in double precision."""
+        scaled = (y - self.target_shift) / self.target_scale
+        if np.abs(scaled).max(initial=0) > 1e6:
+            raise ValueError(
+                f"a target of {y[np.argmax(np.abs(scaled))]:.3g} is a million times as far from the mean "
+                f"{self.target_shift:.3g} as those of the fit, whose standard deviation was {self.target_scale:.3g}"
+            )
+        return np.asarray(scaled, np.float64)
+
+    def values(self, scaled: Array | np.ndarray) -> np.ndarray:
+        """Return targets in the units of the data, in double precision."""
+        return np.asarray(scaled, np.float64) * self.target_scale + self.target_shift
+
+
+class Data(eqx.Module):
+    """One data set in scaled units, padded to a size that many data sets share."""
+
+    inputs: Float[Array, "m d"]
+    targets: Float[Array, "m"]
+    noise_variance: Float[Array, "m"]
+    mask: Bool[Array, "m"]
+
+    def __check_init__(self) -> None:
+        rows = {name: getattr(self, name).shape for name in ("targets", "noise_variance", "mask")}
+        if self.inputs.ndim != 2 or any(shape != self.inputs.shape[:1] for shape in rows.values()):
+            raise ValueError(f"inputs of shape {self.inputs.shape} do not match {rows}")
+
+    @classmethod
+    def scaled(cls, scaling: Scaling, X: np.ndarray, y: np.ndarray, noise_variance: np.ndarray) -> "Data":
+        """Scale data, and pad them, by NumPy: JAX would compile anew for every number of rows."""
+        dtype = jnp.zeros(()).dtype
+        padding = (0, round_up(len(y)) - len(y))
+        return cls(
+            jnp.asarray(np.pad(scaling.inputs(X), (padding, (0, 0))), dtype),
+            jnp.asarray(np.pad(scaling.targets(y), padding), dtype),
+            jnp.asarray(np.pad(noise_variance / scaling.target_scale**2, padding), dtype),
+            jnp.asarray(np.arange(len(y) + padding[1]) < len(y)),
+        )
+
+
+def round_up(count: int) -> int:
+    """Return the next power of two, at least 16: data sets of similar size share one compilation."""
+    return max(16, 1 << max(count - 1, 0).bit_length())
+
+
+def checked_rows(
+    estimator: BaseEstimator, X: Table, y: Table, alpha: Table, *, reset: bool, least: int
+) -> tuple[Float[np.ndarray, "n d"], np.ndarray, Float[np.ndarray, "n"]]:
+    """Return inputs, targets and variances without the rows whose target is missing.
+
+    Args:
+        estimator: its number and names of columns are set or checked.
+        X: inputs.
+        y: targets, with NaN or None where they are missing.
+        alpha: a variance, or one for each row.
+        reset: whether this is a fit.
+        least: number of rows that must remain.
+
+    Raises:
+        ValueError: if something does not fit, naming it.
+    """
+    given = _as_floats(y)
+    missing = _missing_rows(given)
+    filled = given if missing is None else np.where(np.isnan(given), 0.0, given)
+    X, columns = validate_data(
+        estimator, X, filled, reset=reset, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=least
+    )
+    rows, values = np.asarray(X), np.asarray(columns, np.float64)
+    variances = np.asarray(alpha, np.float64)
+    if variances.ndim > 1 or (variances.ndim == 1 and len(variances) != len(rows)):
+        raise ValueError(f"alpha must be a variance or one for each of {len(rows)} rows, got shape {variances.shape}")
+    variances = np.broadcast_to(variances, len(rows))
+    if missing is not None and missing.any():
+        if len(rows) - missing.sum() < least:
+            raise ValueError(f"{missing.sum()} of {len(rows)} rows have a NaN target; at least {least} must remain")
+        warnings.warn(f"{missing.sum()} rows with a NaN target are left out", UserWarning, stacklevel=5)
+        rows, values, variances = rows[~missing], values[~missing], variances[~missing]
+    if not (np.isfinite(variances).all() and (variances >= 0).all()):
+        raise ValueError(
+            f"alpha holds variances, finite and not negative, got {variances.min():g} to {variances.max():g}"
+        )
+    return rows, values, variances
+
+
+def checked_targets(y: Table, rows: int, outputs: int) -> Float[np.ndarray, "rows outputs"]:
+    """Return finite values for `rows` predictions of `outputs` outputs.
+
+    Raises:
+        ValueError: if their shape is another, or some are not finite.
+    """
+    values = np.asarray(y, np.float64)
+    allowed = [(rows,), (rows, 1)] if outputs == 1 else [(rows, outputs)]
+    if values.shape not in allowed:
+        raise ValueError(
+            f"expected y of shape {allowed[0]} for {rows} rows of X and {outputs} outputs, got {values.shape}"
+        )
+    if not np.isfinite(values).all():
+        raise ValueError("y holds NaN or infinity: the density of a value that is missing is not defined")
+    return values.reshape(rows, outputs)
+
+
+def _as_floats(y: Table) -> Any:
+    """Return an array of numbers where `y` can be read as one; a None among them is a missing value."""
+    given = np.asarray(y) if y is not None else None
+    if given is None or given.dtype.kind != "O":
+        return given
+    try:
+        return given.astype(np.float64)
+    except (TypeError, ValueError):
+        return given  # scikit-learn says what is wrong with it
+
+
+def _missing_rows(y: Any) -> np.ndarray | None:
+    """Return which rows have a NaN among their targets; None if `y` is nothing that could have one."""
+    if not isinstance(y, np.ndarray) or y.dtype.kind != "f" or y.ndim not in (1, 2):
+        return None
+    return np.asarray(np.isnan(y).any(axis=tuple(range(1, y.ndim))))
+
+
+def _spread(x: np.ndarray, of_constant: float) -> np.ndarray:
+    size = np.abs(x).max(axis=0)
+    scale = x.std(axis=0)
+    return np.where(scale > 1e-10 * size, scale, of_constant * np.where(size > 0, size, 1.0))

@@ -1,0 +1,107 @@
+"""Leave-one-out: each observation predicted from the others decides how far the correction is used.
+
+What was learned from many functions is wrong about some. Each observation is predicted from the others with the correction and
+without it; the difference of the log-densities is its log Bayes factor. The posterior odds of the correction at a centre are
+its prior odds times the Bayes factors of the nearest observations that were left out, and the mixture of both
+predictions is weighted by them: where the correction does harm, the experts alone predict.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from scipy.spatial import KDTree
+from scipy.special import expit
+
+from bieqno.regression.pretrained.mixture import Moments, Pair
+from bieqno.regression.pretrained.neighbours import NEIGHBOURS, search_rows
+
+MOST_ROWS = 2048
+"""Observations that are left out in turn; of more, a random choice."""
+PRIOR_LOG_ODDS = 2.0
+"""Of the correction: seven to one, for it was trained to be the better one."""
+MOST_LOG_BAYES_FACTOR = 3.0
+"""No observation alone counts for more: next to a jump that nothing announced, densities differ without bound."""
+
+
+def choose_rows(count: int, seed: int) -> Int[np.ndarray, "n"]:
+    """Choose which of so many observations to leave out in turn, in random order; none if there is only one."""
+    return np.random.default_rng(seed).permutation(count)[: MOST_ROWS if count > 1 else 0]
+
+
+def leave_out(tree: KDTree, rows: Int[np.ndarray, "n"]) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n k"]]:
+    """Return the centre of each row among the other observations, and the neighbours of that centre without the row.
+
+    The units of the data set, its noise and the prior weights of the experts still know of the row.
+
+    Args:
+        tree: of all observations, at least two.
+        rows: the observations to leave out; -1 is the last one.
+
+    Example:
+        >>> centres, around = leave_out(KDTree([[0.0], [1.0], [3.0], [3.5]]), np.array([1, 3]))
+        >>> centres.tolist(), around[:, :4].tolist()
+        ([0, 2], [[0, 2, 3, -1], [2, 1, 0, -1]])
+    """
+    rows = rows % tree.n
+    centres = _without(tree.query(tree.data[rows], k=2)[1], rows)[:, 0]
+    # One more than is needed, for one of them may be left out.
+    return centres, _without(search_rows(tree, tree.data[centres], NEIGHBOURS + 1), rows)[:, :NEIGHBOURS]
+
+
+def left_out_neighbours(
+    tree: KDTree,
+    left_out: Int[np.ndarray, "j"],
+    places: Float[np.ndarray, "n d"],
+    without: Int[np.ndarray, "n"] | None = None,
+) -> Int[np.ndarray, "n k"]:
+    """Return the nearest observations round each place that were left out once, padded by -1.
+
+    Args:
+        tree: of the observations that were left out.
+        left_out: their rows.
+        places: where.
+        without: a row for each place that is not to be among them.
+
+    Example:
+        >>> tree, places = KDTree([[3.5], [0.0]]), np.array([[1.0], [3.0]])
+        >>> left_out_neighbours(tree, np.array([3, 0]), places)[:, :3].tolist()
+        [[0, 3, -1], [3, 0, -1]]
+        >>> left_out_neighbours(tree, np.array([3, 0]), places, without=np.array([0, 0]))[:, :3].tolist()
+        [[3, -1, -1], [3, -1, -1]]
+    """
+    near = search_rows(tree, places, NEIGHBOURS + 1)
+    rows = np.where(near >= 0, left_out[near], -1)
+    return (rows if without is None else _without(rows, without))[:, :NEIGHBOURS]
+
+
+def log_bayes_factors(values: Float[Array, "n"], pair: Pair) -> Float[Array, "n"]:
+    """Return by how much the correction raises the log-density of each value that was left out, within bounds.
+
+    Example:
+        >>> pair = Pair(Moments(jnp.zeros(2), jnp.full(2, 0.1)), Moments(jnp.zeros(2), jnp.ones(2)))
+        >>> log_bayes_factors(jnp.array([0.1, 2.0]), pair).round(2).tolist()
+        [1.1100000143051147, -3.0]
+    """
+
+    def log_density(found: Moments) -> Array:
+        return -0.5 * (jnp.log(found.variance) + (values - found.mean) ** 2 / found.variance)
+
+    difference = log_density(pair.corrected) - log_density(pair.experts)
+    return jnp.clip(difference, -MOST_LOG_BAYES_FACTOR, MOST_LOG_BAYES_FACTOR)
+
+
+def correction_weight(factors: Float[np.ndarray, "m"], rows: Int[np.ndarray, "s k"]) -> Float[np.ndarray, "s"]:
+    """Return the posterior probability of the correction, given the log Bayes factors of some rows, padded by -1.
+
+    Example:
+        >>> correction_weight(np.array([1.0, -5.0, 0.0]), np.array([[0, 1], [2, -1]])).round(2).tolist()
+        [0.12, 0.88]
+    """
+    return expit(PRIOR_LOG_ODDS + np.sum(np.where(rows >= 0, factors[rows], 0), axis=-1))
+
+
+def _without(found: Int[np.ndarray, "n k"], rows: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n k"]:
+    """Take one row each out of what was found, keeping the order; -1 comes last in its place."""
+    own = found == rows[:, None]
+    order = np.argsort(own, axis=1, kind="stable")
+    return np.take_along_axis(np.where(own, -1, found), order, axis=1)

@@ -1,0 +1,347 @@
+"""A corrected mixture of experts conditioned on data: predictions without any training.
+
+All that is common to all predictions (the search trees, the context, the Bayes factors of the correction) is made once, when
+the process is conditioned; a prediction gathers neighbours on the host and runs one compiled program per chunk.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Self
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+from scipy.spatial import KDTree
+from sklearn.linear_model import RidgeCV
+
+from bieqno.gaussian import LowRankGaussian
+from bieqno.regression.data import MIN_NOISE, Scaling
+from bieqno.regression.metrics import HeldOut
+from bieqno.regression.predictive import AbstractPredictive
+from bieqno.regression.pretrained import experts
+from bieqno.regression.pretrained.correction import Correction, wave_vectors
+from bieqno.regression.pretrained.features import MAX_DIMENSION
+from bieqno.regression.pretrained.leave_one_out import (
+    MOST_LOG_BAYES_FACTOR,
+    choose_rows,
+    correction_weight,
+    leave_out,
+    left_out_neighbours,
+    log_bayes_factors,
+)
+from bieqno.regression.pretrained.mixture import FLOOR, Context, Moments, Pair, blend, learn_context
+from bieqno.regression.pretrained.neighbours import Centres, Units, gather, group, search_rows, spread_rows
+
+_MOST_NOISE = 1e6
+"""In units of the data's spread; its square is still a number."""
+CHUNK = 128
+"""Centres per compiled call: each has a matrix for every expert, a tenth of a megabyte together."""
+
+
+class Trend(eqx.Module):
+    """A linear trend by ridge regression for more than `MAX_DIMENSION` inputs, among which hardly anything is near.
+
+    Attributes:
+        slope: along each input; zero for fewer inputs, where the experts see the trend.
+        leverage: of each observation, how much of its own deviation the trend follows.
+    """
+
+    slope: Float[np.ndarray, "d"]
+    leverage: Float[np.ndarray, "n"]
+
+    def __check_init__(self) -> None:
+        if not (np.isfinite(self.slope).all() and np.all((self.leverage >= 0) & (self.leverage < 1))):
+            raise ValueError("a trend has finite slopes, and leverages between 0 and 1")
+
+    @classmethod
+    def of(cls, inputs: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n"]) -> "Trend":
+        """Fit the trend with the penalty that generalised cross-validation chooses.
+
+        Example:
+            >>> inputs = np.random.default_rng(0).normal(size=(50, 5))
+            >>> trend = Trend.of(inputs, 3 * inputs[:, 0])
+            >>> trend.slope.round(2)[:2].tolist(), bool(trend.leverage.sum() < 5)
+            ([3.0, 0.0], True)
+        """
+        if inputs.shape[1] <= MAX_DIMENSION:
+            return cls(np.zeros(inputs.shape[1]), np.zeros(len(targets)))
+        ridge = RidgeCV(np.geomspace(1e-3, 1e5, 17)).fit(inputs, targets)
+        centred = inputs - inputs.mean(axis=0)
+        gram = centred.T @ centred + ridge.alpha_ * np.eye(inputs.shape[1])
+        leverage = np.sum(centred * np.linalg.solve(gram, centred.T).T, axis=1)
+        return cls(np.asarray(ridge.coef_, np.float64), np.clip(leverage, 0, 1 - 1e-6))
+
+
+class LocalProcess(AbstractPredictive):
+    """A corrected mixture of experts and the observations that it is conditioned on.
+
+    Attributes:
+        correction: pre-trained, fine-tuned, or none at all.
+        inputs: of the observations, scaled, in double precision.
+        targets: of the observations, scaled, without the trend.
+        scaling: of inputs and targets.
+        columns: the inputs that vary; what is constant is no dimension of the space.
+        trend: of the targets, in scaled units.
+        context: what is common to all predictions.
+        noise: standard deviation of the noise in units of the data, if it is known.
+        alpha: variance of additional noise that the observations have and new values will not, in units of the data.
+        same_units: whether all inputs are scaled alike.
+        seed: of the choice of the rows that are left out.
+        log_bayes_factor: of the correction, for each observation that was left out; NaN if it was not.
+        variance_factor: recalibration of the predicted variance, found on the leave-one-out errors.
+        held_out: the leave-one-out predictions.
+        steps: of a fine-tuning of the correction on these observations.
+    """
+
+    correction: Correction
+    inputs: Float[np.ndarray, "n d"]
+    targets: Float[np.ndarray, "n"]
+    scaling: Scaling
+    columns: Int[np.ndarray, "d"]
+    trend: Trend
+    context: Context
+    noise: float | None = eqx.field(static=True)
+    alpha: float = eqx.field(static=True)
+    same_units: bool = eqx.field(static=True)
+    seed: int = eqx.field(static=True)
+    log_bayes_factor: Float[np.ndarray, "n"]
+    variance_factor: float
+    held_out: HeldOut
+    steps: int = eqx.field(static=True, default=0)
+
+    def __check_init__(self) -> None:
+        parts = {Correction: self.correction, Trend: self.trend, HeldOut: self.held_out, Context: self.context}
+        if any(not isinstance(part, kind) for kind, part in parts.items()) or not isinstance(self.scaling, Scaling):
+            raise ValueError("a local process has a correction, a scaling, a trend, a context and held-out predictions")
+        if self.inputs.shape[1:] != self.columns.shape or self.trend.slope.shape != self.columns.shape:
+            raise ValueError("inputs, columns and trend differ in their number of inputs")
+        if not set(self.columns.tolist()) <= set(range(len(self.scaling.input_shift))):
+            raise ValueError("there are columns that have no scaling")
+        per_row = (self.targets, self.trend.leverage, self.log_bayes_factor)
+        if not len(self.inputs) or any(values.shape != self.inputs.shape[:1] for values in per_row):
+            raise ValueError("there is at least one observation, each with a target, a leverage and a Bayes factor")
+        if np.any(np.abs(self.log_bayes_factor) > MOST_LOG_BAYES_FACTOR):
+            raise ValueError(f"a log Bayes factor is at most {MOST_LOG_BAYES_FACTOR} either way")
+        if not 0 < self.variance_factor < np.inf:
+            raise ValueError(f"a factor of the variance is one positive number, got {self.variance_factor}")
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether each observation has a noise of its own: it has not."""
+        return False
+
+    @property
+    def scaled_noise(self) -> Float[Array, ""] | None:
+        """The known noise of the observations in scaled units."""
+        return _scaled_noise(self.noise, self.alpha, self.scaling)
+
+    @cached_property
+    def tree(self) -> KDTree:
+        """The search tree of the observations."""
+        return KDTree(self.inputs)
+
+    @cached_property
+    def left_out(self) -> tuple[Int[np.ndarray, "j"], KDTree | None]:
+        """The rows that were left out once, and their search tree."""
+        rows = np.flatnonzero(np.isfinite(self.log_bayes_factor))
+        return rows, KDTree(self.inputs[rows]) if len(rows) else None
+
+    @cached_property
+    def waves(self) -> Float[np.ndarray, "w d"]:
+        """Wave vectors of the joint distribution, in radians per unit of the scaled inputs."""
+        columns = self.inputs.shape[1]
+        vectors = wave_vectors(self.correction.waves, columns, jnp.asarray(columns))
+        return np.asarray(vectors, np.float64) / float(self.context.units.spacing)
+
+    def prepare(self) -> Self:
+        """Build at once what all predictions share."""
+        _ = self.tree, self.left_out, self.waves
+        return self
+
+    def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "LocalProcess":
+        """Return the same process given other observations, which bring units of their own."""
+        return condition(
+            self.correction, X, y, noise=self.noise, alpha=self.alpha, same_units=self.same_units, seed=self.seed
+        )
+
+    def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
+        """Yield the distribution at one chunk of points after another, each with the rows that it belongs to."""
+        points = self.scaling.inputs(X)[:, self.columns]
+        centres, members = group(self.tree.query(points, workers=-1)[1])
+        weights = self.correction_weight(centres)
+        alpha = (math.sqrt(self.alpha) / float(self.scaling.target_scale)) ** 2
+        factor = _floats(self.variance_factor)
+        # Always as many at a time: compiling for another number would take longer than computing some for nothing.
+        for start in range(0, len(centres), CHUNK):
+            own, rows, weight = (_padded(array[start : start + CHUNK]) for array in (centres, members, weights))
+            around = self.gather(own, search_rows(self.tree, self.inputs[own]), points[rows])
+            phases = _floats(np.mod(points[rows] @ self.waves.T, 2 * np.pi))
+            found = _predict(self.correction, around, phases, self.context, self.scaled_noise, _floats(weight), factor)
+            trend = jnp.asarray((points[rows] @ self.trend.slope).ravel(), found.mean.dtype)
+            log_diag = jnp.log(jnp.maximum(jnp.exp(found.log_diag) - alpha, FLOOR)) if alpha else found.log_diag
+            yield LowRankGaussian(found.mean + trend, found.factor, log_diag), rows.ravel()
+
+    def correction_weight(self, centres: Int[np.ndarray, "s"]) -> Float[np.ndarray, "s"]:
+        """Return the posterior probability of the correction at each centre."""
+        rows, tree = self.left_out
+        if tree is None:
+            return correction_weight(self.log_bayes_factor, np.full((len(centres), 1), -1))
+        return correction_weight(self.log_bayes_factor, left_out_neighbours(tree, rows, self.inputs[centres]))
+
+    def gather(self, centres: np.ndarray, rows: np.ndarray, points: np.ndarray) -> Centres:
+        """Gather the neighbours of centres in double precision, and hand them to JAX."""
+        return _on_device(gather(self.inputs, self.targets, centres, rows, points))
+
+    def leave_out(self, rows: Int[np.ndarray, "n"]) -> tuple[Centres, Int[np.ndarray, "n"]]:
+        """Return observations as points to be predicted from the others, and the centre of each."""
+        centres, around = leave_out(self.tree, rows)
+        return self.gather(centres, around, self.inputs[rows][:, None]), centres
+
+    def recalibrated(self) -> "LocalProcess":
+        """Return the process with observations left out in turn; of many, some thousands."""
+        chosen = choose_rows(len(self.inputs), self.seed)
+        if not len(chosen):
+            return self.prepare()
+        parts = []
+        for start in range(0, len(chosen), CHUNK):
+            around, centres = self.leave_out(_padded(chosen[start : start + CHUNK]))
+            parts.append((centres, _compare(self.correction, around, self.context, self.scaled_noise)))
+        centres, pair = jax.tree.map(lambda *own: np.concatenate(own)[: len(chosen)], *parts)
+        return self.validated(chosen, centres, pair)
+
+    def validated(self, rows: Int[np.ndarray, "n"], centres: Int[np.ndarray, "n"], pair: Pair) -> "LocalProcess":
+        """Return the process with Bayes factors and recalibration from rows that were left out.
+
+        The factor of the variance is never below one: a row that is left out leaves a gap that predictions do not have, in
+        which to have been too careful says little.
+
+        Args:
+            rows: that were left out.
+            centres: that each was predicted from.
+            pair: how it was predicted, with the correction and without it.
+        """
+        values = self.targets[rows]
+        # The trend knew the row: without it, the error would have been larger by so much.
+        known = 1 - self.trend.leverage[rows]
+        pair = Pair(*(Moments(values - (values - np.asarray(m)) / known, np.asarray(v)) for m, v in pair))
+        factors = np.full(len(self.inputs), np.nan)
+        factors[rows] = log_bayes_factors(_floats(values), _on_device(pair))
+        around = left_out_neighbours(KDTree(self.inputs[rows]), rows, self.inputs[centres], without=rows)
+        blended = blend(correction_weight(factors, around), pair)
+        found = HeldOut(values - blended.mean, np.sqrt(blended.variance))
+        factor = found.recalibration()
+        return dataclasses.replace(
+            self,
+            log_bayes_factor=factors,
+            variance_factor=factor,
+            held_out=HeldOut(found.error, np.sqrt(factor) * found.std),
+        ).prepare()
+
+
+def condition(
+    correction: Correction,
+    X: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, "n"],
+    *,
+    noise: float | None = None,
+    alpha: float = 0.0,
+    same_units: bool = False,
+    seed: int = 0,
+) -> LocalProcess:
+    """Condition a corrected mixture of experts on data in units of their own; arguments as in `PretrainedGGPRegressor`."""
+    scaling = Scaling.of(X, y)
+    if same_units:
+        common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
+        scaling = dataclasses.replace(scaling, input_scale=common)
+    varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
+    columns = varying if len(varying) else np.arange(1)
+    inputs, targets = scaling.inputs(X)[:, columns], scaling.targets(y)
+    trend = Trend.of(inputs, targets)
+    targets = targets - inputs @ trend.slope
+    return LocalProcess(
+        correction=correction,
+        inputs=inputs,
+        targets=targets,
+        scaling=scaling,
+        columns=columns,
+        trend=trend,
+        context=learn(inputs, targets, _scaled_noise(noise, alpha, scaling)),
+        noise=noise,
+        alpha=alpha,
+        same_units=same_units,
+        seed=seed,
+        log_bayes_factor=np.full(len(y), np.nan),
+        variance_factor=1.0,
+        held_out=HeldOut.none(),
+    ).recalibrated()
+
+
+def learn(inputs: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n"], noise: Float[Array, ""] | None) -> Context:
+    """Find out what is common to all predictions from scaled observations, given the known noise or None."""
+    probes = spread_rows(inputs, targets, np.ones(len(targets), bool))
+    rows = search_rows(KDTree(inputs), inputs[probes])
+    around = gather(inputs, targets, probes, rows, inputs[probes][:, None])
+    mean, variance = _floats(targets.mean()), _floats(targets.var())
+    return _learn(_on_device(around), jnp.asarray(probes >= 0), jnp.asarray(len(targets)), mean, variance, noise)
+
+
+@eqx.filter_jit
+def _learn(
+    probes: Centres,
+    there: Bool[Array, "s"],
+    count: Int[Array, ""],
+    mean: Float[Array, ""],
+    variance: Float[Array, ""],
+    noise: Float[Array, ""] | None,
+) -> Context:
+    dimension = jnp.asarray(probes.offsets.shape[2])
+    units = Units.of(probes, there, count, mean, variance, dimension)
+    return learn_context(experts.predict(probes, units)[1], there, count, units, dimension, noise)
+
+
+@eqx.filter_jit
+def _predict(
+    correction: Correction,
+    centres: Centres,
+    phases: Float[Array, "s q w"],
+    context: Context,
+    noise: Float[Array, ""] | None,
+    weight: Float[Array, "s"],
+    factor: Float[Array, ""],
+) -> LowRankGaussian:
+    gaussian = correction.joint(phases, *experts.predict(centres, context.units), context, weight)
+    log_diag = gaussian.log_diag
+    if noise is not None:
+        # No new value is surer than the noise.
+        lack = jnp.maximum(noise**2 - jnp.sum(gaussian.factor**2, axis=1), 1e-30)
+        log_diag = jnp.maximum(log_diag, jnp.log(lack))
+    return LowRankGaussian(gaussian.mean, jnp.sqrt(factor) * gaussian.factor, log_diag + jnp.log(factor))
+
+
+@eqx.filter_jit
+def _compare(correction: Correction, centres: Centres, context: Context, noise: Float[Array, ""] | None) -> Pair:
+    return correction.compare(*experts.predict(centres, context.units), context).at_least(noise)
+
+
+def _scaled_noise(noise: float | None, alpha: float, scaling: Scaling) -> Float[Array, ""] | None:
+    if noise is None:
+        return None
+    scaled = math.hypot(noise, math.sqrt(alpha)) / float(scaling.target_scale)
+    return _floats(min(max(scaled, MIN_NOISE), _MOST_NOISE))
+
+
+def _on_device(tree: Centres | Pair) -> Centres | Pair:
+    """Round differences that were taken in double precision to the precision of the networks."""
+    return jax.tree.map(jnp.asarray, tree)
+
+
+def _floats(values: float | np.ndarray) -> Array:
+    return jnp.asarray(values, jnp.zeros(()).dtype)
+
+
+def _padded(rows: np.ndarray) -> np.ndarray:
+    return np.pad(rows, [(0, CHUNK - len(rows)), *[(0, 0)] * (rows.ndim - 1)], constant_values=-1)

@@ -1,0 +1,245 @@
+"""An ensemble of processes trained on one data set with one output: members, stopping and recalibration."""
+
+import math
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int
+
+from bieqno.gaussian import LowRankGaussian
+from bieqno.operators import EquivariantOperator
+from bieqno.regression.data import MIN_NOISE, Data, Scaling, round_up
+from bieqno.regression.metrics import HeldOut
+from bieqno.regression.predictive import AbstractPredictive
+from bieqno.regression.trained.process import GeneralizedGaussianProcess, combine
+from bieqno.regression.trained.splits import (
+    HeldOutLoss,
+    RandomSplits,
+    Split,
+    ensemble_errors,
+    held_out,
+    recalibration,
+    split_loss,
+)
+from bieqno.training import FitResult, Progress, fit
+
+CHUNK = 8192
+"""Test points per compiled call: the memory beyond the result itself stays bounded."""
+_CHUNK_STEPS = 50
+# The same object for the same rate, so that what was compiled is used again.
+_OPTIMIZERS: dict[float, optax.GradientTransformation] = {}
+
+
+class FittedEnsemble(AbstractPredictive):
+    """Members of an ensemble, the observations they are conditioned on, and the recalibration of their variance."""
+
+    members: tuple[GeneralizedGaussianProcess, ...]
+    data: Data
+    scaling: Scaling
+    variance_factor: Float[Array, ""]
+    held_out: HeldOut
+
+    def __check_init__(self) -> None:
+        if not isinstance(self.held_out, HeldOut):
+            raise ValueError("a fitted ensemble has held-out predictions")
+        if not self.members or any(not isinstance(member, GeneralizedGaussianProcess) for member in self.members):
+            raise ValueError("a fitted ensemble has members, each a generalized Gaussian process")
+        if not isinstance(self.data, Data) or not isinstance(self.scaling, Scaling) or self.variance_factor.shape != ():
+            raise ValueError("a fitted ensemble has data, a scaling, and one factor of its variance")
+        sizes = {self.members[0].operator.in_size, self.data.inputs.shape[1], len(self.scaling.input_shift)}
+        if len(sizes) > 1:
+            raise ValueError(f"members, data and scaling differ in their number of inputs: {sorted(sizes)}")
+
+    @property
+    def set_interaction(self) -> bool:
+        """Whether a prediction depends on the other points asked for at the same time."""
+        return isinstance(self.members[0].operator.inputs, EquivariantOperator)
+
+    @property
+    def uncertain(self) -> bool:
+        """Whether each observation comes with the variance of noise of its own."""
+        return self.members[0].uncertain
+
+    def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "FittedEnsemble":
+        """Return the same ensemble given other observations, each with the variance of its own noise."""
+        return eqx.tree_at(lambda process: process.data, self, Data.scaled(self.scaling, X, y, variances))
+
+    def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
+        """Yield the distribution at one chunk of points after another, each with the rows that it belongs to."""
+        # The observations are embedded anew in each chunk, so a chunk has more points than there are observations.
+        most = len(X) if self.set_interaction else max(CHUNK, 4 * len(self.data.mask))
+        size = min(round_up(len(X)), round_up(most))
+        for start in range(0, len(X), size):
+            part = X[start : start + size]
+            padded = np.zeros((size, X.shape[1]), X.dtype)
+            padded[: len(part)] = part
+            count = jnp.asarray(len(part))
+            rows = np.where(np.arange(size) < len(part), start + np.arange(size), -1)
+            yield (
+                _predict(
+                    self.members,
+                    self.data,
+                    self.variance_factor,
+                    jnp.asarray(self.scaling.inputs(padded), jnp.zeros(()).dtype),
+                    count,
+                ),
+                rows,
+            )
+
+
+@eqx.filter_jit
+def _predict(
+    members: tuple[GeneralizedGaussianProcess, ...],
+    data: Data,
+    factor: Float[Array, ""],
+    points: Float[Array, "n d"],
+    count: Int[Array, ""],
+) -> LowRankGaussian:
+    mask = jnp.arange(points.shape[0]) < count
+
+    def of_member(process: GeneralizedGaussianProcess) -> tuple[LowRankGaussian, Array]:
+        gaussian = process(
+            points, data.inputs, data.targets, data.noise_variance, point_mask=mask, observation_mask=data.mask
+        )
+        return gaussian, process.log_floor
+
+    gaussians, log_floors = eqx.filter_vmap(of_member)(stack(members))
+    joint = combine(gaussians)
+    # The recalibration may narrow predictions, but not below the noise.
+    log_diag = jnp.maximum(joint.log_diag + jnp.log(factor), jax.nn.logsumexp(log_floors) - jnp.log(len(members)))
+    return LowRankGaussian(joint.mean, jnp.sqrt(factor) * joint.factor, log_diag)
+
+
+def stack(members: tuple[GeneralizedGaussianProcess, ...]) -> GeneralizedGaussianProcess:
+    """Stack the arrays of members of equal shape along a first axis, to be trained and applied by `vmap`."""
+    return jax.tree.map(lambda *x: jnp.stack(x), *members)
+
+
+@eqx.filter_jit
+def unstack(stacked: GeneralizedGaussianProcess) -> tuple[GeneralizedGaussianProcess, ...]:
+    """Return the members one by one."""
+    return tuple(jax.tree.map(itemgetter(i), stacked) for i in range(stacked.log_noise.shape[0]))
+
+
+class TrainingSettings(NamedTuple):
+    """What `GGPRegressor` sets of the networks and their training."""
+
+    noise: float | None
+    rank: int
+    width: int
+    depth: int
+    members: int
+    set_interaction: bool
+    targets: int | None
+    observations: int | None
+    max_steps: int
+    batch_size: int
+    patience: int
+    learning_rate: float
+
+
+def fit_ensemble(
+    X: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, "n"],
+    noise_variance: Float[np.ndarray, "n"],
+    settings: TrainingSettings,
+    *,
+    uncertain: bool,
+    seed: int,
+    fold_seed: int,
+    start: FittedEnsemble | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+) -> tuple[FittedEnsemble, FitResult[GeneralizedGaussianProcess]]:
+    """Train members, each with its own fold held out, stop and recalibrate by the held-out points.
+
+    Args:
+        X: inputs, at least three of them.
+        y: targets.
+        noise_variance: additional noise of each row.
+        settings: what to train and how.
+        uncertain: whether the process shall see `noise_variance` as a part of the observations.
+        seed: of weights and splits.
+        fold_seed: of the folds; the same in a warm start, so that nothing held out has been trained on.
+        start: a fit to continue from.
+        on_progress: as in `bieqno.fit`.
+    """
+    scaling = Scaling.of(X, y)
+    data = Data.scaled(scaling, X, y, noise_variance)
+    members = min(settings.members, len(y))
+    if members > 1 and len(y) - math.ceil(len(y) / members) < 2:
+        members = len(y)  # leave one out: two rows must remain to learn from
+    member_key, fit_key = jax.random.split(jax.random.key(seed))
+    noise = None if settings.noise is None else max(settings.noise / float(scaling.target_scale), MIN_NOISE)
+    module = _make_members(
+        X.shape[1], settings.rank, settings.width, settings.depth, settings.set_interaction, noise is None, uncertain,
+        jnp.asarray(noise or 0.0, jnp.zeros(()).dtype), jax.random.split(member_key, members),
+    )  # fmt: skip
+    if start is not None:
+        module = _continued(stack(start.members), module)
+    folds = np.full(data.mask.shape, -1)
+    if members > 1:
+        folds[: len(y)] = np.random.default_rng(fold_seed).permutation(len(y)) % members
+    targets = None if settings.targets is None else min(settings.targets, len(y) - 1)
+    splits = RandomSplits(data, jnp.asarray(folds), members, targets, settings.observations, settings.batch_size)
+    validation = held_out(data, jnp.asarray(folds), members) if members > 1 else None
+    result = fit(
+        module,
+        split_loss,
+        splits,
+        steps=settings.max_steps,
+        chunk_steps=min(_CHUNK_STEPS, settings.max_steps),
+        optimizer=_OPTIMIZERS.setdefault(settings.learning_rate, optax.adam(settings.learning_rate)),
+        validate=None if validation is None else HeldOutLoss(validation),
+        patience=None if validation is None else settings.patience,
+        key=fit_key,
+        on_progress=on_progress,
+    )
+    factor, predictions = jnp.ones(()), HeldOut.none()
+    if validation is not None:
+        factor, error, std = _recalibrated(result.module, validation)
+        there = np.asarray(validation.point_mask)
+        predictions = HeldOut(*(np.asarray(values, np.float64)[there] for values in (error, std)))
+    fitted = FittedEnsemble(
+        members=unstack(result.module), data=data, scaling=scaling, variance_factor=factor, held_out=predictions
+    )
+    return fitted, result
+
+
+@eqx.filter_jit
+def _recalibrated(members: GeneralizedGaussianProcess, split: Split) -> tuple[Array, Array, Array]:
+    """Return the factor of the variance; error and recalibrated deviation of each held-out point."""
+    error, variance = ensemble_errors(members, split)
+    factor = recalibration(error, variance, split.noise_variance, split.point_mask)
+    return factor, error, jnp.sqrt(factor * variance + split.noise_variance)
+
+
+@eqx.filter_jit
+def _make_members(
+    in_size: int, rank: int, width: int, depth: int, set_interaction: bool, learn_noise: bool, uncertain: bool,
+    noise: Float[Array, ""], keys: Array,
+) -> GeneralizedGaussianProcess:  # fmt: skip
+    """Make members with their own initial weights, stacked."""
+    return eqx.filter_vmap(
+        lambda key: GeneralizedGaussianProcess(
+            in_size, rank=rank, width=width, depth=depth, set_interaction=set_interaction,
+            noise=None if learn_noise else noise, uncertain=uncertain, key=key,
+        )
+    )(keys)  # fmt: skip
+
+
+def _continued(old: GeneralizedGaussianProcess, new: GeneralizedGaussianProcess) -> GeneralizedGaussianProcess:
+    """Return the old weights, under the noise that is known now."""
+    # As trees of shapes, these compare in structure and in every array.
+    if not eqx.tree_equal(*(jax.tree.map(lambda leaf: leaf.shape, module) for module in (old, new))):
+        raise ValueError(
+            "warm_start cannot continue: the columns of X or a setting of the network (rank, width, depth, members, "
+            "set_interaction, noise known or learned, alpha per row or not) differ from the previous fit; "
+            "use warm_start=False"
+        )
+    return eqx.tree_at(lambda p: p.log_noise, old, new.log_noise) if new.noise_known else old

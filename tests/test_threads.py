@@ -1,0 +1,75 @@
+"""Programs that several threads call at once end.
+
+jaxlib 0.10.0, 0.10.1 and 0.10.2 hang on two cores in any program with batched LAPACK that four threads call; 0.9.2 does not.
+When the first test passes with a later release, the upper bound of `jax` in pyproject.toml may be raised. Each test is a
+process of its own with a limit of time, for a thread that hangs cannot be ended.
+"""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+CHOLESKY = """
+import threading
+import jax, jax.numpy as jnp
+
+@jax.jit
+def factor(a):
+    return jnp.linalg.cholesky(a @ a.swapaxes(1, 2) + 32 * jnp.eye(32))
+
+matrices = jax.random.normal(jax.random.key(0), (3200, 32, 32))
+factor(matrices).block_until_ready()
+threads = [threading.Thread(target=lambda: [factor(matrices).block_until_ready() for _ in range(5)]) for _ in range(4)]
+"""
+
+MODEL = """
+import threading
+import numpy as np
+from bieqno import PretrainedGGPRegressor
+
+x = np.linspace(0, 1, 40)[:, None]
+y = np.sin(6 * x[:, 0])
+"""
+
+PREDICT = """
+model = PretrainedGGPRegressor().fit(x, y)
+expected = model.predict(x)
+equal = []
+def predict():
+    equal.append(all(np.array_equal(model.predict(x), expected) for _ in range(3)))
+threads = [threading.Thread(target=predict) for _ in range(4)]
+"""
+
+FIT = """
+threads = [threading.Thread(target=lambda: PretrainedGGPRegressor().fit(x, y).predict(x[:5])) for _ in range(2)]
+"""
+
+RUN = """
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+"""
+
+JOBLIB = """
+from joblib import Parallel, delayed
+model = PretrainedGGPRegressor().fit(x, y)
+Parallel(n_jobs=4, backend="threading")(delayed(model.predict)(x) for _ in range(8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds"),
+    [
+        (CHOLESKY + RUN, 120),
+        (MODEL + PREDICT + RUN + "assert equal == [True] * 4", 300),
+        (MODEL + FIT + RUN, 300),
+        (MODEL + JOBLIB, 300),
+    ],
+    ids=["four threads, batched Cholesky", "four threads predict", "two threads fit", "joblib's threads"],
+)
+def test_threads_end(code, seconds):
+    users = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    call = [sys.executable, "-c", code]
+    done = subprocess.run(call, capture_output=True, text=True, timeout=seconds, check=False, env=users)
+    assert done.returncode == 0, done.stderr
