@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bieqno import persistence
 from bieqno.gaussian import LowRankGaussian
-from bieqno.persistence.tensorfile import PersistenceError
+from bieqno.persistence import PersistenceError
 from bieqno.regression.data import LEAST_ROWS, Data, Scaling, Table, checked_rows, checked_targets
 from bieqno.regression.metrics import HeldOut, as_text, stacked
 from bieqno.regression.pretrained.correction import Correction
@@ -96,13 +96,13 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
     def _draw_seed(self, random: np.random.RandomState) -> int:
         return int(random.randint(2**31 - 1))
 
-    @_fit_context(prefer_skip_nested_validation=True)
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(self, X: Table, y: Table) -> Self:
         """Fit to the rows of `X` and their targets; rows whose target is NaN are left out with a warning.
 
         A fit that fails, for whatever reason, leaves the estimator as it was: unfitted, or with its earlier fit whole.
         """
-        before = dict(vars(self))
+        before = dict(self.__dict__)
         try:
             rows, targets, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
             random = check_random_state(self.random_state)
@@ -112,8 +112,7 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
             self.target_names_ = _names(y)
             self.single_output_ = targets.ndim == 1
         except BaseException:
-            vars(self).clear()
-            vars(self).update(before)
+            self.__dict__ = before
             raise
         return self
 

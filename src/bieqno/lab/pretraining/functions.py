@@ -1,7 +1,7 @@
 """Random functions to learn from, and where they are observed: smooth or rough, of several scales, with jumps and periods.
 
-All are defined on the unit cube of one to `MAX_DIMENSION` dimensions; columns beyond a task's dimension are zero. Gaussian processes
-are drawn as sums of random waves, whose frequencies follow a normal law (squared exponential) or Student's (Matern): any
+All are defined on the unit cube of one to `MAX_DIMENSION` dimensions; columns beyond a task's dimension are zero. Gaussian
+processes are drawn as sums of random waves, whose frequencies follow a normal law (squared exponential) or Student's (Matern): any
 number of values in linear time.
 """
 
@@ -204,7 +204,7 @@ def random_waves(
 
 
 def _jumps(key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""]) -> Float[Array, "n"]:
-    """Draw a function that is constant between a few jumps across lines or planes: of random heights, or to and fro between two levels."""
+    """Draw a function that is constant between a few jumps across planes: of random heights, or between two levels."""
     direction_key, place_key, height_key, count_key, level_key = jax.random.split(key, 5)
     direction = jax.vmap(lambda own: _direction(own, dimension))(jax.random.split(direction_key, JUMPS))
     centre = 0.5 * (jnp.arange(x.shape[1]) < dimension)

@@ -1,8 +1,8 @@
 """Features of a test point and of its neighbours for the posterior operator: numbers without units, of moderate size.
 
 They are relative to the mixture of experts: the mean `base` and the variance `spread` at the point. Directions enter as
-cosines of angles, to the nearest observation and to the steepest ascent of the values, so that they are the same in every frame and
-in every dimension.
+cosines of angles, to the nearest observation and to the steepest ascent of the values, so that they are the same in
+every frame and in every dimension.
 """
 
 import jax.numpy as jnp

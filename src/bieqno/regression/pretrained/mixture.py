@@ -7,7 +7,7 @@ over the data. At a centre, prior weight times likelihood of the neighbourhood g
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -53,10 +53,10 @@ class Mixture(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Means and variances."""
+    """Means and variances, NumPy's arrays or JAX's."""
 
-    mean: Float[Array, "*n"]
-    variance: Float[Array, "*n"]
+    mean: Any
+    variance: Any
 
 
 class Pair(NamedTuple):
@@ -134,7 +134,7 @@ def moments(log_weight: Float[Array, "e"], mixture: Mixture) -> Moments:
     return Moments(mean, weight @ (mixture.variance + (mixture.mean - mean) ** 2))
 
 
-def blend(weight: Float[Array, "*n"], pair: Pair) -> Moments:
+def blend(weight: Any, pair: Pair) -> Moments:
     """Return mean and variance of the mixture of both predictions, in which the corrected one has this weight.
 
     Example:

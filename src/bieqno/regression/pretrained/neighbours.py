@@ -8,7 +8,7 @@ anything is rounded to single precision, so that observations may be crowded at 
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -57,10 +57,14 @@ class Centres(NamedTuple):
     NumPy's arrays or JAX's; positions relative to the centre, in the units of the inputs.
     """
 
-    offsets: Float[Array | np.ndarray, "s k d"]
-    values: Float[Array | np.ndarray, "s k"]
-    mask: Bool[Array | np.ndarray, "s k"]
-    points: Float[Array | np.ndarray, "s q d"]
+    offsets: Any
+    """[centre, neighbour, input]"""
+    values: Any
+    """[centre, neighbour]"""
+    mask: Any
+    """[centre, neighbour]: False for padding."""
+    points: Any
+    """[centre, point, input]"""
 
 
 def gather(
@@ -146,7 +150,7 @@ def spread_rows(
     inputs: Float[Array | np.ndarray, "m d"],
     targets: Float[Array | np.ndarray, "m"],
     mask: Bool[Array | np.ndarray, "m"],
-) -> Int[Array | np.ndarray, "s"]:
+) -> Any:
     """Choose the probes, some observations that stand for all whatever their order; -1 where there are no more.
 
     Multiples of the golden ratio visit the observations evenly and in step with no grid. They are sorted by their

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Self
+from typing import Self, TypeVar
 
 import equinox as eqx
 import jax
@@ -36,6 +36,7 @@ from bieqno.regression.pretrained.leave_one_out import (
 from bieqno.regression.pretrained.mixture import FLOOR, Context, Moments, Pair, blend, learn_context
 from bieqno.regression.pretrained.neighbours import Centres, Units, gather, group, search_rows, spread_rows
 
+T = TypeVar("T")
 _MOST_NOISE = 1e6
 """In units of the data's spread; its square is still a number."""
 CHUNK = 128
@@ -334,7 +335,7 @@ def _scaled_noise(noise: float | None, alpha: float, scaling: Scaling) -> Float[
     return _floats(min(max(scaled, MIN_NOISE), _MOST_NOISE))
 
 
-def _on_device(tree: Centres | Pair) -> Centres | Pair:
+def _on_device(tree: T) -> T:
     """Round differences that were taken in double precision to the precision of the networks."""
     return jax.tree.map(jnp.asarray, tree)
 

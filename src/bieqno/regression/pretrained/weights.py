@@ -7,7 +7,7 @@ import equinox as eqx
 import jax
 
 from bieqno import persistence
-from bieqno.persistence.tensorfile import PersistenceError
+from bieqno.persistence import PersistenceError
 from bieqno.regression.pretrained.correction import SHARED, Correction
 
 SHIPPED = Path(__file__).with_name("functions.bieqno")
