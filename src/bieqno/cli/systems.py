@@ -191,9 +191,9 @@ def compare(
     import jax
 
     from bieqno.assimilation import save_filter
-    from bieqno.lab.user_comparisons import compare_filters_on
     from bieqno.lab.report.comparison_page import comparison_rows, verdict
     from bieqno.lab.system_files import read_system_file
+    from bieqno.lab.user_comparisons import compare_filters_on
 
     file = read_system_file(setup)
     _make_folder(out)
@@ -263,8 +263,8 @@ def _write_comparison(entries: Any, truth: Any, file: "SystemFile", command: str
     """Write the page, the numbers and the series."""
     from bieqno.assimilation import save_dataset
     from bieqno.lab.jsontext import json_text
-    from bieqno.lab.user_comparisons import entries_dataset
     from bieqno.lab.report.comparison_page import comparison_page
+    from bieqno.lab.user_comparisons import entries_dataset
     from bieqno.persistence.tensorfile import replace_file
 
     arrays = entries_dataset(entries, truth, window=file.window)

@@ -12,18 +12,14 @@ import pandas as pd
 
 from bieqno.cli.console import warn
 from bieqno.lab.nearest import did_you_mean
-from bieqno.persistence.tensorfile import replace_file
+from bieqno.persistence import replace_file
 
 _PARQUET = (".parquet", ".pq")
 _NEEDS_PYARROW = "Parquet files need pyarrow: pip install 'bieqno[parquet]', or give the table as CSV"
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a table whose first line names the columns; the ending of the file says which format it has.
-
-    Raises:
-        ValueError: if it is empty, cannot be read as a table, or two columns have one name.
-    """
+    """Read a table of at least one row whose first line names the columns; the file's suffix tells the format."""
     try:
         frame = _read_parquet(path) if path.suffix.lower() in _PARQUET else _read_csv(path)
     except UnicodeDecodeError as error:
@@ -37,24 +33,19 @@ def read_table(path: Path) -> pd.DataFrame:
 
 
 def write_table(path: Path, frame: pd.DataFrame) -> None:
-    """Write a table, or leave what was there as it was."""
-    if path.suffix.lower() in _PARQUET:
-        buffer = io.BytesIO()
-        try:
-            frame.to_parquet(buffer, index=False)
-        except ImportError as error:
-            raise ImportError(_NEEDS_PYARROW) from error
-        replace_file(path, buffer.getvalue())
-    else:
-        replace_file(path, frame.to_csv(index=False).encode())
+    """Write a table, or leave the old file as it was."""
+    if path.suffix.lower() not in _PARQUET:
+        return replace_file(path, frame.to_csv(index=False).encode())
+    buffer = io.BytesIO()
+    try:
+        frame.to_parquet(buffer, index=False)
+    except ImportError as error:
+        raise ImportError(_NEEDS_PYARROW) from error
+    return replace_file(path, buffer.getvalue())
 
 
 def pick(asked: str, columns: Sequence[str], source: Path) -> list[str]:
-    """Return the columns that a text such as ``a,b`` asks for; among several, a name with a comma stands in double quotes.
-
-    Raises:
-        ValueError: if there is no such column, or one is asked for twice.
-    """
+    """Return the columns that a text such as ``a,b`` asks for; a name with a comma stands in double quotes."""
     names = [asked] if asked in columns else [name for name in _split(asked, ",") if name]
     for name in names:
         if name not in columns:
@@ -64,39 +55,8 @@ def pick(asked: str, columns: Sequence[str], source: Path) -> list[str]:
     return names
 
 
-def as_asked(names: Iterable[str]) -> str:
-    """Return the text that asks `pick` for some columns.
-
-    Example:
-        >>> as_asked(["a", "b, of c"])
-        'a,"b, of c"'
-    """
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="").writerow(names)
-    return buffer.getvalue()
-
-
-def usable_inputs(frame: pd.DataFrame, targets: Iterable[str], source: Path) -> list[str]:
-    """Return all columns of numbers but the targets; warn about the others and about row numbers that pandas wrote."""
-    others = [name for name in frame.columns if name not in set(targets)]
-    texts = [name for name in others if not _is_numeric(frame[name])]
-    unnamed = [name for name in others if name not in texts and name.startswith("Unnamed:")]
-    if texts:
-        warn(f"{_count(texts, 'column')} of {source} without numbers left out: {', '.join(texts)}")
-    if unnamed:
-        warn(f"{_count(unnamed, 'column')} of {source} without a name left out (row numbers?)")
-    inputs = [name for name in others if name not in {*texts, *unnamed}]
-    if not inputs:
-        raise ValueError(f"{source} has no column of numbers left to predict from")
-    return inputs
-
-
 def numbers(frame: pd.DataFrame, columns: Sequence[str], source: Path) -> pd.DataFrame:
-    """Return the columns as numbers, with NaN where a value is missing or infinite.
-
-    Raises:
-        ValueError: if a column holds something else, naming the first such value and its row.
-    """
+    """Return columns as numbers, NaN where a value is missing or infinite; refuse the first value that is no number."""
     for name in columns:
         if not _is_numeric(frame[name]):
             parsed = pd.to_numeric(frame[name].astype(str), errors="coerce")
@@ -116,59 +76,63 @@ def training_columns(
     """Return inputs and targets without the rows in which something is missing."""
     columns = list(frame.columns)
     targets = pick(target, columns, source)
-    chosen = pick(inputs, columns, source) if inputs is not None else usable_inputs(frame, targets, source)
+    chosen = pick(inputs, columns, source) if inputs is not None else _usable_inputs(frame, targets, source)
     both = [name for name in chosen if name in targets]
     if both:
         raise ValueError(f"{both[0]!r} is to be predicted, so it cannot be among the inputs")
     values = numbers(frame, [*chosen, *targets], source)
     values = values[complete_rows(values, source)]
-    for name in targets:
-        if values[name].nunique() == 1:
+    constant = [name for name in values if values[name].nunique() == 1]
+    for name in constant:
+        if name in targets:
             raise ValueError(f"column {name!r} of {source} has the same value everywhere: there is nothing to predict")
-    for name in chosen:
-        if values[name].nunique() == 1:
-            warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")
+        warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")
     return values[chosen], values[targets]
 
 
 def known_inputs(fitted: Any, frame: pd.DataFrame, model: Path, table: Path) -> list[str]:
-    """Return the columns that a regressor was fitted with, in its order.
-
-    Raises:
-        ValueError: if the table lacks some of them.
-    """
-    names = getattr(fitted, "feature_names_in_", None)
-    if names is None:  # fitted in Python on plain arrays
-        if len(frame.columns) != fitted.n_features_in_:
-            raise ValueError(
-                f"{model} knows no names of columns and takes {fitted.n_features_in_}; {table} has {len(frame.columns)}"
-            )
+    """Return the columns that a regressor was fitted with, in its order; refuse a table that lacks some."""
+    if not hasattr(fitted, "feature_names_in_"):  # fitted in Python on plain arrays
+        count, given = fitted.n_features_in_, len(frame.columns)
+        if count != given:
+            raise ValueError(f"{model} knows no names of columns and takes {count}; {table} has {given}")
         return list(frame.columns)
-    missing = [str(name) for name in names if name not in frame.columns]
-    if missing:
-        unused = [name for name in frame.columns if name not in set(names)]
-        hints = [f"{name!r} ({did_you_mean(name, unused)})" for name in missing]
-        raise ValueError(f"{table} lacks {len(missing)} of the {len(names)} columns of {model}: {', '.join(hints)}")
-    return [str(name) for name in names]
+    names = [str(name) for name in fitted.feature_names_in_]
+    unused = [name for name in frame.columns if name not in names]
+    hints = [f"{name!r} ({did_you_mean(name, unused)})" for name in names if name not in frame.columns]
+    if hints:
+        raise ValueError(f"{table} lacks {len(hints)} of the {len(names)} columns of {model}: {', '.join(hints)}")
+    return names
 
 
 def complete_rows(values: pd.DataFrame, source: Path, *, what: str = "left out") -> np.ndarray:
-    """Return which rows have no missing value; count the others in a warning.
-
-    Raises:
-        ValueError: if there is none.
-    """
+    """Return which rows, of which there must be one, have no missing value; count the others in a warning."""
     there = values.notna().to_numpy()
     keep = there.all(axis=1)
+    gaps = {name: count for name, count in zip(values.columns, (~there).sum(axis=0), strict=True) if count}
     if not keep.any():
-        raise ValueError(
-            f"every row of {source} has a missing value in {', '.join(values.columns[~there.all(axis=0)])}"
-        )
-    if not keep.all():
-        gaps = zip(values.columns, (~there).sum(axis=0), strict=True)
-        each = ", ".join(f"{name}: {count}" for name, count in gaps if count)
+        raise ValueError(f"every row of {source} has a missing value in {', '.join(gaps)}")
+    if gaps:
+        each = ", ".join(f"{name}: {count}" for name, count in gaps.items())
         warn(f"{(~keep).sum()} of {len(keep)} rows of {source} have a missing value and are {what} ({each})")
     return keep
+
+
+def _usable_inputs(frame: pd.DataFrame, targets: Iterable[str], source: Path) -> list[str]:
+    """Return all columns of numbers but the targets; warn about the others and about row numbers that pandas wrote."""
+    others = [name for name in frame.columns if name not in set(targets)]
+    texts = [name for name in others if not _is_numeric(frame[name])]
+    unnamed = [name for name in others if name not in texts and name.startswith("Unnamed:")]
+    for left_out, why in (
+        (texts, f"numbers left out: {', '.join(texts)}"),
+        (unnamed, "a name left out (row numbers?)"),
+    ):
+        if left_out:
+            warn(f"{len(left_out)} column{'s' * (len(left_out) > 1)} of {source} without {why}")
+    inputs = [name for name in others if name not in {*texts, *unnamed}]
+    if not inputs:
+        raise ValueError(f"{source} has no column of numbers left to predict from")
+    return inputs
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -176,9 +140,9 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         return pd.read_parquet(path)
     except ImportError as error:
         raise ImportError(_NEEDS_PYARROW) from error
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
     except (ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-            raise
         raise ValueError(f"cannot read {path} as Parquet: {error}") from error
 
 
@@ -206,14 +170,9 @@ def _read_csv(path: Path) -> pd.DataFrame:
 
 def _split(line: str, separator: str) -> list[str]:
     """Return the values of a line of CSV, without the space around them."""
-    return [
-        value.strip() for value in next(csv.reader([line.strip("\r\n")], delimiter=separator, skipinitialspace=True))
-    ]
+    rows = csv.reader([line.strip("\r\n")], delimiter=separator, skipinitialspace=True)
+    return [value.strip() for value in next(rows)]
 
 
 def _is_numeric(column: pd.Series) -> bool:
     return bool(pd.api.types.is_numeric_dtype(column)) and not pd.api.types.is_complex_dtype(column)
-
-
-def _count(items: Sequence[str], what: str) -> str:
-    return f"{len(items)} {what}{'s' if len(items) > 1 else ''}"

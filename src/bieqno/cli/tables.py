@@ -2,6 +2,7 @@
 
 import math
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,17 +15,12 @@ if TYPE_CHECKING:
 
 TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet file; the first line of a CSV names the columns.")]
 Inputs = Annotated[
-    str | None,
-    typer.Option("--inputs", help="Columns to predict from: a,b. All other columns of numbers if not given."),
+    str | None, typer.Option("--inputs", help="Columns to predict from: a,b; by default all with numbers.")
 ]
-Trained = Annotated[
-    bool, typer.Option("--trained", help="Train a generalized Gaussian process on the table alone; takes minutes.")
-]
-NoCorrection = Annotated[
-    bool, typer.Option("--no-correction", help="The mixture of kriging experts without the learned correction.")
-]
+Trained = Annotated[bool, typer.Option("--trained", help="Train a regressor on the table alone; takes minutes.")]
+NoCorrection = Annotated[bool, typer.Option("--no-correction", help="Kriging experts without the learned correction.")]
 FineTune = Annotated[
-    bool, typer.Option("--fine-tune", help="Train the correction on the table, if held-out rows say that it helps.")
+    bool, typer.Option("--fine-tune", help="Train the correction on the table, if held-out rows gain.")
 ]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Most training steps, with --trained; 2000.")]
 Members = Annotated[int | None, typer.Option("--members", min=1, help="Networks in its ensemble, with --trained; 5.")]
@@ -50,16 +46,15 @@ def fit(
 
     Example: bieqno fit table.csv --target y --inputs a,b --out model.bieqno
     """
-    options = _checked_options(trained, no_correction, fine_tune, steps, members)
+    model = _regressor(trained, no_correction, fine_tune, steps, members, seed)
     from bieqno.cli.table_files import read_table, training_columns
 
     check_writable(out, table)
     X, y = training_columns(read_table(table), target, inputs, table)
     with interruptible(lambda: "nothing was written"), training_bar("training", visible=on_terminal()) as on_progress:
-        model = _regressor(trained, options, seed, on_progress)
-        model.fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
+        model.set_params(on_progress=on_progress).fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
     model.save(out)
-    typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows: {_description(model, trained, options)}")
+    typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows: {_description(model)}")
     typer.echo(f"held-out rows:\n{model.summary()}")
     typer.echo(f"written to {out}")
 
@@ -67,9 +62,7 @@ def fit(
 def predict(
     model: Annotated[Path, typer.Argument(help="File that `bieqno fit` wrote.")],
     table: TableFile,
-    out: Annotated[Path, typer.Option("--out", help="CSV or Parquet file of the predictions.")] = Path(
-        "predictions.csv"
-    ),
+    out: Annotated[Path, typer.Option("--out", help="CSV or Parquet file to write.")] = Path("predictions.csv"),
     quantiles: Annotated[str, typer.Option("--quantiles", help="Probabilities between 0 and 1.")] = "0.05,0.5,0.95",
     samples: Annotated[int, typer.Option("--samples", min=0, help="Joint samples of all rows, one column each.")] = 0,
     seed: Seed = 0,
@@ -108,14 +101,10 @@ def predict(
 def evaluate(
     table: TableFile,
     target: Annotated[str, typer.Option("--target", help="The column to predict.")],
-    out: Annotated[Path, typer.Option("--out", help="The page; the numbers go to a .json file beside it.")] = Path(
-        "evaluation.html"
-    ),
+    out: Annotated[Path, typer.Option("--out", help="The page; a .json file beside it.")] = Path("evaluation.html"),
     inputs: Inputs = None,
     held_out: Annotated[float, typer.Option("--held-out", min=0.01, max=0.9, help="Share of rows to test on.")] = 0.2,
-    most: Annotated[
-        int, typer.Option("--most", min=3, help="Most rows to learn from; Gaussian processes of many rows take long.")
-    ] = 500,
+    most: Annotated[int, typer.Option("--most", min=3, help="Most rows to learn from.")] = 500,
     trained: Trained = False,
     no_correction: NoCorrection = False,
     fine_tune: FineTune = False,
@@ -129,13 +118,13 @@ def evaluate(
 
     Example: bieqno evaluate table.csv --target y --out evaluation.html
     """
-    options = _checked_options(trained, no_correction, fine_tune, steps, members)
     if out.suffix == ".json":
         raise typer.BadParameter(f"--out names the page, such as {out.with_suffix('.html')}")
-    from bieqno.cli.table_files import as_asked, read_table, training_columns
+    model = _regressor(trained, no_correction, fine_tune, steps, members, seed)
+    from bieqno.cli.table_files import read_table, training_columns
+    from bieqno.lab.report.evaluation_page import score_rows, verdict
     from bieqno.lab.user_comparisons import evaluate as evaluate_methods
     from bieqno.lab.user_comparisons import split_rows
-    from bieqno.lab.report.evaluation_page import score_rows, verdict
 
     check_writable(out, table)
     X, y = training_columns(read_table(table), target, inputs, table)
@@ -145,57 +134,45 @@ def evaluate(
     if len(train) + len(test) < len(X):
         warn(f"{len(X) - len(train) - len(test)} rows are not used; --most {len(X) - len(test)} would use all")
     with interruptible(lambda: "nothing was written"), counting_bar("evaluate") as on_progress:
-        model = _regressor(trained, options, seed, None)
         values = y.iloc[:, 0].to_numpy()
         found = evaluate_methods(X.to_numpy(), values, [(train, test)], ggp=model, on_progress=on_progress)
-    flags = [f"--{name.replace('_', '-')}" for name, on in
-             {"trained": trained, "no_correction": no_correction, "fine_tune": fine_tune}.items() if on]  # fmt: skip
-    flags += [f"--{name}={value}" for name, value in {"steps": steps, "members": members}.items() if value is not None]
-    command = shlex.join([
-        "bieqno", "evaluate", str(table), "--target", as_asked(y), "--inputs", as_asked(X), "--held-out", f"{held_out:g}",
-        "--most", str(most), *flags, "--seed", str(seed), "--out", str(out),
-    ])  # fmt: skip
-    _write_evaluation(found, table, str(y.columns[0]), list(X), command, out)
+    _write_evaluation(found, table, str(y.columns[0]), list(X), out)
     show_table(*score_rows(found)[:2])
     typer.echo(verdict(found))
     typer.echo(f"written to {out} and {out.with_suffix('.json')}")
 
 
-def _checked_options(
-    trained: bool, no_correction: bool, fine_tune: bool, steps: int | None, members: int | None
-) -> dict[str, Any]:
-    """Return the options of the chosen regressor as its settings; those of the other one are wrong usage."""
-    given = {"max_steps": steps, "members": members}
-    training = {name: value for name, value in given.items() if value is not None}
-    if training and not trained:
+def _regressor(
+    trained: bool, no_correction: bool, fine_tune: bool, steps: int | None, members: int | None, seed: int
+) -> Any:
+    """Return the chosen regressor, not yet fitted; options of the other one are wrong usage."""
+    if not trained and (steps is not None or members is not None):
         raise typer.BadParameter("--steps and --members belong to the regressor that is trained: add --trained")
     if trained and (no_correction or fine_tune):
         option = "--no-correction" if no_correction else "--fine-tune"
         raise typer.BadParameter(f"{option} belongs to the pretrained regressor: leave out --trained")
     if no_correction and fine_tune:
         raise typer.BadParameter("--fine-tune trains the correction, which --no-correction leaves out")
-    return training if trained else {"correction": not no_correction, "fine_tune": fine_tune}
-
-
-def _regressor(trained: bool, options: dict[str, Any], seed: int, on_progress: Any) -> Any:
     from bieqno.regression import GGPRegressor, PretrainedGGPRegressor
 
-    kind = GGPRegressor if trained else PretrainedGGPRegressor
-    return kind(**options, random_state=seed, on_progress=on_progress)
+    if not trained:
+        return PretrainedGGPRegressor(correction=not no_correction, fine_tune=fine_tune, random_state=seed)
+    given = {"max_steps": steps, "members": members}
+    return GGPRegressor(**{name: value for name, value in given.items() if value is not None}, random_state=seed)
 
 
-def _description(model: Any, trained: bool, options: dict[str, Any]) -> str:
+def _description(model: Any) -> str:
     """Return what was used in the fit, which need not be all that was asked for."""
-    if trained:
+    if not hasattr(model, "correction"):
         return f"a generalized Gaussian process, {model.n_iter_} training steps"
-    if not options["correction"]:
+    if not model.correction:
         return "kriging experts"
     if model.n_features_in_ > 4:
         return "kriging experts (the learned correction takes at most 4 inputs)"
-    if model.n_iter_:
-        return f"kriging experts and the pretrained correction, fine-tuned in {model.n_iter_} steps"
-    unused = ", fine-tuning did not help" if options["fine_tune"] else ""
-    return f"kriging experts and the pretrained correction{unused}"
+    tuned = (
+        f", fine-tuned in {model.n_iter_} steps" if model.n_iter_ else ", fine-tuning did not help" * model.fine_tune
+    )
+    return f"kriging experts and the pretrained correction{tuned}"
 
 
 def _predictions(fitted: Any, X: Any, probabilities: list[float], samples: int, seed: int) -> "pd.DataFrame":
@@ -218,27 +195,20 @@ def _predictions(fitted: Any, X: Any, probabilities: list[float], samples: int, 
     return pd.DataFrame(columns)
 
 
-def _write_evaluation(found: Any, table: Path, target: str, inputs: list[str], command: str, out: Path) -> None:
+def _write_evaluation(found: Any, table: Path, target: str, inputs: list[str], out: Path) -> None:
     """Write the page and, beside it, the numbers."""
     from bieqno.lab.jsontext import json_text
-    from bieqno.lab.user_comparisons import LEVELS
     from bieqno.lab.report.evaluation_page import evaluation_page
-    from bieqno.persistence.tensorfile import replace_file
+    from bieqno.lab.user_comparisons import LEVELS
+    from bieqno.persistence import replace_file
 
+    command = shlex.join(["bieqno", *sys.argv[1:]])
     page = evaluation_page(found, source=table.name, target=target, inputs=inputs, command=command)
-    content = {
-        "table": str(table),
-        "target": target,
-        "inputs": inputs,
-        "command": command,
-        "rows_learned_from": found.trained,
-        "rows_held_out": len(found.observed),
-        "scores": {name: found.scores(name) for name in found.forecasts},
-        "best_gaussian_process": found.opponent,
-        "ggp_minus_best_gaussian_process": found.difference(),
-        "levels": LEVELS.tolist(),
-        "reliability": {name: found.reliability(name).tolist() for name in found.forecasts},
-    }
+    content = {"table": str(table), "target": target, "inputs": inputs, "command": command}
+    content |= {"rows_learned_from": found.trained, "rows_held_out": len(found.observed), "levels": LEVELS.tolist()}
+    content |= {"best_gaussian_process": found.opponent, "ggp_minus_best_gaussian_process": found.difference()}
+    content["scores"] = {name: found.scores(name) for name in found.forecasts}
+    content["reliability"] = {name: found.reliability(name).tolist() for name in found.forecasts}
     replace_file(out.with_suffix(".json"), json_text(content).encode())
     replace_file(out, page.encode())
 
