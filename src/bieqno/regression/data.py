@@ -107,15 +107,12 @@ def checked_rows(
     """Return inputs, targets and variances without the rows whose target is missing.
 
     Args:
-        estimator: its number and names of columns are set or checked.
+        estimator: its number and names of columns are set (`reset`) or checked.
         X: inputs.
         y: targets, with NaN or None where they are missing.
         alpha: a variance, or one for each row.
         reset: whether this is a fit.
         least: number of rows that must remain.
-
-    Raises:
-        ValueError: if something does not fit, naming it.
     """
     given = _as_floats(y)
     missing = _missing_rows(given)
@@ -141,11 +138,7 @@ def checked_rows(
 
 
 def checked_targets(y: Table, rows: int, outputs: int) -> Float[np.ndarray, "rows outputs"]:
-    """Return finite values for `rows` predictions of `outputs` outputs.
-
-    Raises:
-        ValueError: if their shape is another, or some are not finite.
-    """
+    """Return finite values for `rows` predictions of `outputs` outputs."""
     values = np.asarray(y, np.float64)
     allowed = [(rows,), (rows, 1)] if outputs == 1 else [(rows, outputs)]
     if values.shape not in allowed:

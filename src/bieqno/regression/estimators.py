@@ -3,10 +3,10 @@
 import abc
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from operator import index
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
 import jax
@@ -32,6 +32,7 @@ from bieqno.regression.trained.ensemble import FittedEnsemble, TrainingSettings,
 from bieqno.regression.trained.process import GeneralizedGaussianProcess
 from bieqno.training import Progress
 
+R = TypeVar("R", bound="AbstractRegressor")
 _FITTED = ("n_features_in_", "feature_names_in_", "target_names_", "single_output_", "seed_", "n_iter_")
 """What a fit finds beside the processes; `load` restores it."""
 
@@ -77,11 +78,8 @@ STORED = (
 )
 
 
-class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC):
-    """What both regressors share: predictions, scores on rows that were held out, files.
-
-    A subclass fits one process to each column of the targets.
-    """
+class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC):
+    """What both regressors share: predictions, validation scores, files. A subclass fits a process to each output."""
 
     alpha: Any
     random_state: Any
@@ -93,11 +91,11 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
     ) -> tuple[tuple[FittedEnsemble | LocalProcess, ...], int]:
         """Fit a process to each column; return them and the largest number of training steps that were used."""
 
-    def _draw_seed(self, random: np.random.RandomState) -> int:
-        return int(random.randint(2**31 - 1))
+    def _choose_seed(self, random: np.random.RandomState) -> int:
+        return _draw_seed(random)
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
-    def fit(self, X: Table, y: Table) -> Self:
+    def fit(self: R, X: Table, y: Table) -> R:
         """Fit to the rows of `X` and their targets; rows whose target is NaN are left out with a warning.
 
         A fit that fails, for whatever reason, leaves the estimator as it was: unfitted, or with its earlier fit whole.
@@ -106,9 +104,10 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
         try:
             rows, targets, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
             random = check_random_state(self.random_state)
-            self.seed_ = self._draw_seed(random)
+            self.seed_ = self._choose_seed(random)
             columns = targets[:, None] if targets.ndim == 1 else targets
-            self.processes_, self.n_iter_ = self._fit_columns(rows, columns, alpha, random)
+            processes, self.n_iter_ = self._fit_columns(rows, columns, alpha, random)
+            self._use(processes)
             self.target_names_ = _names(y)
             self.single_output_ = targets.ndim == 1
         except BaseException:
@@ -159,7 +158,7 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
     def posterior(self, X: Table) -> LowRankGaussian | tuple[LowRankGaussian, ...]:
         """Return the joint distribution of new noisy values at `X`; one per output if there are several.
 
-        In single precision: where the targets lie far from zero compared with their spread, prefer `predict` and `sample_y`.
+        In single precision: for targets far from zero compared with their spread, prefer `predict` and `sample_y`.
         """
         X = self._checked_inputs(X)
         posteriors = tuple(process.posterior(X) for process in self.processes_)
@@ -188,7 +187,7 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
         columns = checked_targets(y, len(X), len(self.processes_))
         return sum(process.log_density(X, column) for process, column in zip(self.processes_, columns.T, strict=True))
 
-    def _condition(self, X: Table, y: Table, alpha: float | Table, least: int) -> Self:
+    def _condition(self: R, X: Table, y: Table, alpha: float | Table, least: int) -> R:
         check_is_fitted(self)
         X, y, variances = checked_rows(self, X, y, alpha, reset=False, least=least)
         columns = y[:, None] if y.ndim == 1 else y
@@ -196,10 +195,8 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
             raise ValueError(f"fitted to {len(self.processes_)} outputs, got y with {columns.shape[1]}")
         if variances.any() and not self.processes_[0].uncertain:
             raise ValueError("this process was fitted without one alpha per row, so it cannot weigh observations by it")
-        self.processes_ = tuple(
-            process.conditioned(X, column, variances)
-            for process, column in zip(self.processes_, columns.T, strict=True)
-        )
+        pairs = zip(self.processes_, columns.T, strict=True)
+        self._use(process.conditioned(X, column, variances) for process, column in pairs)
         return self
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -217,7 +214,7 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
         persistence.save(path, Saved(type(self).__name__, settings, found, self.processes_), known=STORED)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls: type[R], path: str | os.PathLike[str]) -> R:
         """Load a regressor that `save` wrote; no code from the file is run."""
         model = load_regressor(path)
         if not isinstance(model, cls):
@@ -234,8 +231,13 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         if "processes_" in state:
-            processes = [persistence.from_bytes(process, known=STORED) for process in state["processes_"]]
-            self.processes_ = tuple(process.prepare() for process in processes)
+            self._use(persistence.from_bytes(process, known=STORED) for process in state["processes_"])
+
+    def _use(self, processes: Iterable[FittedEnsemble | LocalProcess]) -> None:
+        """Take the processes, and build at once what all their predictions share."""
+        self.processes_ = tuple(processes)
+        for process in self.processes_:
+            process.prepare()
 
     def _checked_inputs(self, X: Table) -> np.ndarray:
         check_is_fitted(self)
@@ -245,7 +247,7 @@ class _AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.AB
         return columns[0] if self.single_output_ else np.stack(columns, axis=-1)
 
 
-class GGPRegressor(_AbstractRegressor):
+class GGPRegressor(AbstractRegressor):
     """The paper's generalized Gaussian process, trained on the data: joint uncertainty and no kernel to choose.
 
     A small ensemble is trained to predict random parts of the data from the rest (eq. 10). Each member holds out another
@@ -274,22 +276,19 @@ class GGPRegressor(_AbstractRegressor):
         on_progress: called with a `bieqno.Progress` after every 50 steps.
 
     Attributes:
-        n_features_in_: number of input variables.
         target_names_: names of the targets, where `y` was a named column or columns of a data frame; None otherwise.
         n_iter_: training steps whose weights are used (largest over the outputs).
         validation_scores_: scores of each row predicted by the member that held it out, one value per output: number of
             `rows`, `rmse`, `nlpd`, `coverage_50`, `coverage_90`, `coverage_95`, and `pit`, the frequencies of the
             probability integral transform in ten bins.
         calibration_: factor of each output's predicted variance, found on the held-out rows.
-        seed_: seed of the folds.
 
     Example:
         >>> import numpy as np
         >>> X = np.linspace(0, 1, 40)[:, None]
         >>> model = GGPRegressor(width=16, members=2, max_steps=50, random_state=0).fit(X, np.sin(6 * X[:, 0]))
-        >>> mean, std = model.predict(X[:3], return_std=True)
-        >>> mean.shape, std.shape, model.sample_y(X[:3], 5).shape
-        ((3,), (3,), (3, 5))
+        >>> model.predict(X[:3]).shape
+        (3,)
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = {
@@ -342,19 +341,16 @@ class GGPRegressor(_AbstractRegressor):
         self.random_state = random_state
         self.on_progress = on_progress
 
-    def condition(self, X: Table, y: Table, alpha: float | Table = 0.0) -> Self:
+    def condition(self, X: Table, y: Table, alpha: float | Table = 0.0) -> "GGPRegressor":
         """Take `X`, `y` as the observations in place of those before, without training again.
 
-        Args:
-            X: inputs.
-            y: targets; rows with a NaN are left out with a warning.
-            alpha: variance of their additional noise, for a process that was fitted with one value per row.
+        `alpha` is the variance of their additional noise, for a process that was fitted with one value per row.
         """
         return self._condition(X, y, alpha, least=1)
 
-    def _draw_seed(self, random: np.random.RandomState) -> int:
+    def _choose_seed(self, random: np.random.RandomState) -> int:
         """Keep the folds in a warm start, so that nothing held out has been trained on."""
-        return self.seed_ if self._previous() is not None else super()._draw_seed(random)
+        return self.seed_ if self._previous() is not None else _draw_seed(random)
 
     def _previous(self) -> tuple[FittedEnsemble, ...] | None:
         return getattr(self, "processes_", None) if self.warm_start else None
@@ -368,15 +364,22 @@ class GGPRegressor(_AbstractRegressor):
             raise ValueError(f"warm_start cannot continue from {len(previous)} outputs with {columns.shape[1]}")
         fits = [
             fit_ensemble(
-                X, column, alpha, settings, uncertain=np.ndim(self.alpha) > 0, seed=super(GGPRegressor, self)._draw_seed(random),
-                fold_seed=self.seed_, start=None if previous is None else previous[i], on_progress=self.on_progress,
+                X,
+                column,
+                alpha,
+                settings,
+                uncertain=np.ndim(self.alpha) > 0,
+                seed=_draw_seed(random),
+                fold_seed=self.seed_,
+                start=None if previous is None else previous[i],
+                on_progress=self.on_progress,
             )
             for i, column in enumerate(columns.T)
-        ]  # fmt: skip
+        ]
         return tuple(ensemble for ensemble, _ in fits), max(result.best_step for _, result in fits)
 
 
-class PretrainedGGPRegressor(_AbstractRegressor):
+class PretrainedGGPRegressor(AbstractRegressor):
     """Zero-shot regression with calibrated joint uncertainty: nothing is trained on the data by default.
 
     Each point is predicted from the observations near it by a mixture of local Gaussian processes (kriging experts), and by a
@@ -400,14 +403,10 @@ class PretrainedGGPRegressor(_AbstractRegressor):
         on_progress: called with a `bieqno.Progress` after every few steps of the fine-tuning.
 
     Attributes:
-        n_features_in_: number of input variables.
-        target_names_: names of the targets, where `y` was a named column or columns of a data frame; None otherwise.
         n_iter_: steps of the fine-tuning (largest over the outputs); 0 without it or where it did not help.
-        validation_scores_: scores of leave-one-out predictions, one value per output: number of `rows`, `rmse`, `nlpd`,
-            `coverage_50`, `coverage_90`, `coverage_95`, and `pit`, the frequencies of the probability integral
-            transform in ten bins.
+        validation_scores_: scores of leave-one-out predictions, by name as in `GGPRegressor`.
         calibration_: factor of each output's predicted variance, found on the leave-one-out errors.
-        seed_: seed that was drawn from `random_state`.
+        target_names_: as in `GGPRegressor`.
 
     Example:
         >>> import numpy as np
@@ -447,7 +446,7 @@ class PretrainedGGPRegressor(_AbstractRegressor):
         self.random_state = random_state
         self.on_progress = on_progress
 
-    def condition(self, X: Table, y: Table) -> Self:
+    def condition(self, X: Table, y: Table) -> "PretrainedGGPRegressor":
         """Take `X`, `y` as the observations in place of those before: a new fit that keeps fine-tuned weights."""
         return self._condition(X, y, 0.0, least=LEAST_ROWS)
 
@@ -489,7 +488,7 @@ def load_regressor(path: str | os.PathLike[str]) -> GGPRegressor | PretrainedGGP
         model._validate_params()
     except ValueError as error:
         raise PersistenceError(f"{path} cannot be used: {error}") from error
-    model.processes_ = tuple(process.prepare() for process in saved.processes)
+    model._use(saved.processes)
     for name, value in saved.found.items():
         setattr(model, name, np.asarray(value) if isinstance(value, list) else value)
     return model
@@ -499,6 +498,10 @@ def _names(y: Table) -> np.ndarray | None:
     """Return the names of a data frame's columns or of a series; None if there are none, or some are not texts."""
     names = list(getattr(y, "columns", [getattr(y, "name", None)]))
     return np.array(names) if all(isinstance(name, str) for name in names) else None
+
+
+def _draw_seed(random: np.random.RandomState) -> int:
+    return int(random.randint(2**31 - 1))
 
 
 def _plain(value: Any) -> Any:

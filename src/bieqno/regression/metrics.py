@@ -82,7 +82,7 @@ def scores(
         std: predicted standard deviation of noisy values.
         truth: the clean function.
         values: noisy new values.
-        noise: standard deviation of their noise; None if it is unknown.
+        noise: standard deviation of their noise, if it is known.
         jump: the points near a jump of the function, if it has some.
     """
     if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(std)) and np.all(std > 0)):
@@ -98,12 +98,7 @@ def scores(
 
 
 class HeldOut(eqx.Module):
-    """Predictions of rows that were held out or left out one by one, in scaled units.
-
-    Attributes:
-        error: value minus mean.
-        std: standard deviation.
-    """
+    """Predictions of rows that were held out or left out one by one: value minus mean, and deviation, in scaled units."""
 
     error: Float[np.ndarray, "n"]
     std: Float[np.ndarray, "n"]
@@ -118,12 +113,7 @@ class HeldOut(eqx.Module):
         return cls(np.zeros(0), np.zeros(0))
 
     def log_losses(self) -> Float[np.ndarray, "n"]:
-        """Return the negative log-density of each row, in scaled units.
-
-        Example:
-            >>> HeldOut(np.array([0.0, 1.0]), np.ones(2)).log_losses().round(2).tolist()
-            [0.92, 1.42]
-        """
+        """Return the negative log-density of each row, in scaled units."""
         return 0.5 * (np.log(2 * np.pi * self.std**2) + (self.error / self.std) ** 2)
 
     def recalibration(self) -> float:

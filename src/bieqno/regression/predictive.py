@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Iterable, Sequence
-from typing import Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -27,9 +26,8 @@ class AbstractPredictive(eqx.Module):
         Each comes with the rows of `X` that its values belong to, -1 for padding; every row comes once.
         """
 
-    def prepare(self) -> Self:
+    def prepare(self) -> None:
         """Build at once what all predictions share; nothing by default."""
-        return self
 
     def posterior(self, X: np.ndarray) -> LowRankGaussian:
         """Return the joint distribution of new noisy values at `X`, in single precision."""

@@ -1,8 +1,8 @@
 """Random functions to learn from, and where they are observed: smooth or rough, of several scales, with jumps and periods.
 
 All are defined on the unit cube of one to `MAX_DIMENSION` dimensions; columns beyond a task's dimension are zero. Gaussian
-processes are drawn as sums of random waves, whose frequencies follow a normal law (squared exponential) or Student's (Matern): any
-number of values in linear time.
+processes are drawn as sums of random waves, whose frequencies follow a normal law (squared exponential) or Student's
+(Matern): any number of values in linear time.
 """
 
 from typing import NamedTuple

@@ -74,12 +74,8 @@ class Correction(eqx.Module):
     ) -> LowRankGaussian:
         """Return the joint posterior at the points of all centres, in one row.
 
-        Args:
-            phases: of the waves of `wave_vectors` at each point, in radians.
-            seen: neighbourhood of each point.
-            predictions: of the experts at each centre.
-            context: of the data set.
-            weight: of the correction in the mixture of it and the experts alone, at each centre; None for one.
+        `phases` are those of the `wave_vectors` at each point, in radians; `weight` is that of the correction in the mixture
+        of it and the experts alone, at each centre (None for one).
         """
 
         def at(phase: Array, own: Neighbourhood, mixture: Mixture, weight: Array) -> tuple[Array, Array, Array]:

@@ -89,13 +89,8 @@ def member_loss(members: Correction, batch: LeftOutRows, *, key: PRNGKeyArray) -
 def fine_tune(start: LocalProcess, *, on_progress: Callable[[Progress], None] | None = None) -> LocalProcess:
     """Fine-tune the correction of a conditioned process on its observations.
 
-    Args:
-        start: the conditioned process.
-        on_progress: as in `bieqno.fit`.
-
-    Returns:
-        The tuned one, validated by the members that had not trained on a row; or `start` itself where the last fold is not
-        predicted better by more than two standard errors, or where there are few rows.
+    Returns the tuned one, validated by the members that had not trained on a row; or `start` itself where the last fold
+    is not predicted better by more than two standard errors, or where there are few rows.
     """
     chosen = choose_rows(len(start.inputs), start.seed)[:_MOST_ROWS]
     if len(chosen) < _LEAST_ROWS:

@@ -33,10 +33,6 @@ def leave_out(tree: KDTree, rows: Int[np.ndarray, "n"]) -> tuple[Int[np.ndarray,
 
     The units of the data set, its noise and the prior weights of the experts still know of the row.
 
-    Args:
-        tree: of all observations, at least two.
-        rows: the observations to leave out; -1 is the last one.
-
     Example:
         >>> centres, around = leave_out(KDTree([[0.0], [1.0], [3.0], [3.5]]), np.array([1, 3]))
         >>> centres.tolist(), around[:, :4].tolist()
@@ -56,11 +52,7 @@ def left_out_neighbours(
 ) -> Int[np.ndarray, "n k"]:
     """Return the nearest observations round each place that were left out once, padded by -1.
 
-    Args:
-        tree: of the observations that were left out.
-        left_out: their rows.
-        places: where.
-        without: a row for each place that is not to be among them.
+    The `tree` is that of the observations in the rows `left_out`; one row for each place may be excluded by `without`.
 
     Example:
         >>> tree, places = KDTree([[3.5], [0.0]]), np.array([[1.0], [3.0]])

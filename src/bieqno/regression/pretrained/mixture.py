@@ -78,15 +78,9 @@ def learn_context(
     dimension: Int[Array, ""],
     noise: Float[Array, ""] | None = None,
 ) -> Context:
-    """Find the noise and the prior weights of the experts.
+    """Find the noise and the prior weights of the experts from their predictions at the probes that are `there`.
 
-    Args:
-        probes: predictions of the experts at the probes.
-        there: which probes are not padding.
-        count: number of observations of the whole data set.
-        units: of the data set.
-        dimension: of the space of the inputs.
-        noise: the standard deviation of the noise; None to learn it.
+    `count` is the number of all observations; a `noise` of None is learned.
     """
     sizes = jnp.log(probes.squares[:, 0] / jnp.maximum(probes.number[:, :1], 1) + FLOOR)
     held = there[:, None]

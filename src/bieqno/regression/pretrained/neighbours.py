@@ -57,14 +57,10 @@ class Centres(NamedTuple):
     NumPy's arrays or JAX's; positions relative to the centre, in the units of the inputs.
     """
 
-    offsets: Any
-    """[centre, neighbour, input]"""
-    values: Any
-    """[centre, neighbour]"""
-    mask: Any
-    """[centre, neighbour]: False for padding."""
-    points: Any
-    """[centre, point, input]"""
+    offsets: Any  # [centre, neighbour, input]
+    values: Any  # [centre, neighbour]
+    mask: Any  # [centre, neighbour]; False for padding
+    points: Any  # [centre, point, input]
 
 
 def gather(
@@ -107,13 +103,8 @@ class Units(eqx.Module):
     ) -> "Units":
         """Measure the units of a data set.
 
-        Args:
-            probes: some observations, at which the spacing is measured.
-            there: which of them are not padding.
-            count: number of all observations.
-            mean: mean of all targets.
-            variance: variance of all targets.
-            dimension: of the space that they fill; columns of zeros beyond it change nothing.
+        The spacing is measured at the `probes` that are `there` (not padding); `count`, `mean` and `variance` are those of all
+        targets; columns of zeros beyond the `dimension` change nothing.
         """
         rank = jnp.clip(count - 1, 0, _SPACING_RANK)
         square = jnp.sum(probes.offsets[:, -1 - rank] ** 2, axis=1)
@@ -180,12 +171,7 @@ def search_rows(tree: KDTree, points: Float[np.ndarray, "n d"], most: int = NEIG
 def group(centres: Int[np.ndarray, "n"], few: int = FEW_POINTS) -> tuple[Int[np.ndarray, "g"], Int[np.ndarray, "g q"]]:
     """Put points that share a centre into groups of one size, so that one decomposition serves a group.
 
-    Args:
-        centres: the centre of each point.
-        few: up to so many points stay alone.
-
-    Returns:
-        The centre of each group, and its points, padded by -1.
+    Up to `few` points stay alone. Returns the centre of each group, and its points, padded by -1.
 
     Example:
         >>> own, points = group(np.array([7, 3, 3, 7, 3, 3, 3, 3, 7]), few=0)

@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Self, TypeVar
+from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -137,7 +137,7 @@ class LocalProcess(AbstractPredictive):
 
     @property
     def scaled_noise(self) -> Float[Array, ""] | None:
-        """The known noise of the observations in scaled units."""
+        """The known noise of the observations in scaled units, as an array."""
         return _scaled_noise(self.noise, self.alpha, self.scaling)
 
     @cached_property
@@ -158,10 +158,9 @@ class LocalProcess(AbstractPredictive):
         vectors = wave_vectors(self.correction.waves, columns, jnp.asarray(columns))
         return np.asarray(vectors, np.float64) / float(self.context.units.spacing)
 
-    def prepare(self) -> Self:
+    def prepare(self) -> None:
         """Build at once what all predictions share."""
         _ = self.tree, self.left_out, self.waves
-        return self
 
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "LocalProcess":
         """Return the same process given other observations, which bring units of their own."""
@@ -206,7 +205,7 @@ class LocalProcess(AbstractPredictive):
         """Return the process with observations left out in turn; of many, some thousands."""
         chosen = choose_rows(len(self.inputs), self.seed)
         if not len(chosen):
-            return self.prepare()
+            return self
         parts = []
         for start in range(0, len(chosen), CHUNK):
             around, centres = self.leave_out(_padded(chosen[start : start + CHUNK]))
@@ -220,10 +219,7 @@ class LocalProcess(AbstractPredictive):
         The factor of the variance is never below one: a row that is left out leaves a gap that predictions do not have, in
         which to have been too careful says little.
 
-        Args:
-            rows: that were left out.
-            centres: that each was predicted from.
-            pair: how it was predicted, with the correction and without it.
+        Each row was predicted from a centre, with the correction and without it (`pair`).
         """
         values = self.targets[rows]
         # The trend knew the row: without it, the error would have been larger by so much.
@@ -240,7 +236,7 @@ class LocalProcess(AbstractPredictive):
             log_bayes_factor=factors,
             variance_factor=factor,
             held_out=HeldOut(found.error, np.sqrt(factor) * found.std),
-        ).prepare()
+        )
 
 
 def condition(

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Iterator
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -81,16 +81,8 @@ class FittedEnsemble(AbstractPredictive):
             padded[: len(part)] = part
             count = jnp.asarray(len(part))
             rows = np.where(np.arange(size) < len(part), start + np.arange(size), -1)
-            yield (
-                _predict(
-                    self.members,
-                    self.data,
-                    self.variance_factor,
-                    jnp.asarray(self.scaling.inputs(padded), jnp.zeros(()).dtype),
-                    count,
-                ),
-                rows,
-            )
+            points = jnp.asarray(self.scaling.inputs(padded), jnp.zeros(()).dtype)
+            yield _predict(self.members, self.data, self.variance_factor, points, count), rows
 
 
 @eqx.filter_jit
@@ -101,13 +93,10 @@ def _predict(
     points: Float[Array, "n d"],
     count: Int[Array, ""],
 ) -> LowRankGaussian:
-    mask = jnp.arange(points.shape[0]) < count
+    masks = {"point_mask": jnp.arange(points.shape[0]) < count, "observation_mask": data.mask}
 
     def of_member(process: GeneralizedGaussianProcess) -> tuple[LowRankGaussian, Array]:
-        gaussian = process(
-            points, data.inputs, data.targets, data.noise_variance, point_mask=mask, observation_mask=data.mask
-        )
-        return gaussian, process.log_floor
+        return process(points, data.inputs, data.targets, data.noise_variance, **masks), process.log_floor
 
     gaussians, log_floors = eqx.filter_vmap(of_member)(stack(members))
     joint = combine(gaussians)
@@ -159,10 +148,10 @@ def fit_ensemble(
     """Train members, each with its own fold held out, stop and recalibrate by the held-out points.
 
     Args:
-        X: inputs, at least three of them.
+        X: inputs, at least `LEAST_ROWS` of them.
         y: targets.
         noise_variance: additional noise of each row.
-        settings: what to train and how.
+        settings: of the estimator.
         uncertain: whether the process shall see `noise_variance` as a part of the observations.
         seed: of weights and splits.
         fold_seed: of the folds; the same in a warm start, so that nothing held out has been trained on.
@@ -176,10 +165,10 @@ def fit_ensemble(
         members = len(y)  # leave one out: two rows must remain to learn from
     member_key, fit_key = jax.random.split(jax.random.key(seed))
     noise = None if settings.noise is None else max(settings.noise / float(scaling.target_scale), MIN_NOISE)
-    module = _make_members(
-        X.shape[1], settings.rank, settings.width, settings.depth, settings.set_interaction, noise is None, uncertain,
-        jnp.asarray(noise or 0.0, jnp.zeros(()).dtype), jax.random.split(member_key, members),
-    )  # fmt: skip
+    known = jnp.asarray(noise or 0.0, jnp.zeros(()).dtype)
+    keys = jax.random.split(member_key, members)
+    shape = {name: getattr(settings, name) for name in ("rank", "width", "depth", "set_interaction")}
+    module = _make_members(X.shape[1], shape, noise is not None, uncertain, known, keys)
     if start is not None:
         module = _continued(stack(start.members), module)
     folds = np.full(data.mask.shape, -1)
@@ -203,7 +192,7 @@ def fit_ensemble(
     factor, predictions = jnp.ones(()), HeldOut.none()
     if validation is not None:
         factor, error, std = _recalibrated(result.module, validation)
-        there = np.asarray(validation.point_mask)
+        there = np.asarray(validation.points.mask)
         predictions = HeldOut(*(np.asarray(values, np.float64)[there] for values in (error, std)))
     fitted = FittedEnsemble(
         members=unstack(result.module), data=data, scaling=scaling, variance_factor=factor, held_out=predictions
@@ -215,22 +204,17 @@ def fit_ensemble(
 def _recalibrated(members: GeneralizedGaussianProcess, split: Split) -> tuple[Array, Array, Array]:
     """Return the factor of the variance; error and recalibrated deviation of each held-out point."""
     error, variance = ensemble_errors(members, split)
-    factor = recalibration(error, variance, split.noise_variance, split.point_mask)
-    return factor, error, jnp.sqrt(factor * variance + split.noise_variance)
+    factor = recalibration(error, variance, split.points.noise_variance, split.points.mask)
+    return factor, error, jnp.sqrt(factor * variance + split.points.noise_variance)
 
 
 @eqx.filter_jit
 def _make_members(
-    in_size: int, rank: int, width: int, depth: int, set_interaction: bool, learn_noise: bool, uncertain: bool,
-    noise: Float[Array, ""], keys: Array,
-) -> GeneralizedGaussianProcess:  # fmt: skip
+    in_size: int, shape: dict[str, Any], known: bool, uncertain: bool, noise: Float[Array, ""], keys: Array
+) -> GeneralizedGaussianProcess:
     """Make members with their own initial weights, stacked."""
-    return eqx.filter_vmap(
-        lambda key: GeneralizedGaussianProcess(
-            in_size, rank=rank, width=width, depth=depth, set_interaction=set_interaction,
-            noise=None if learn_noise else noise, uncertain=uncertain, key=key,
-        )
-    )(keys)  # fmt: skip
+    given = {"noise": noise if known else None, "uncertain": uncertain, **shape}
+    return eqx.filter_vmap(lambda key: GeneralizedGaussianProcess(in_size, **given, key=key))(keys)
 
 
 def _continued(old: GeneralizedGaussianProcess, new: GeneralizedGaussianProcess) -> GeneralizedGaussianProcess:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.operators import MLP, ElementwiseOperator, PosteriorOperator
+from bieqno.operators import MLP, ElementwiseOperator, PosteriorOperator, frozen
 from bieqno.regression.data import MIN_NOISE
 
 MAX_LOG_VARIANCE = 40.0
@@ -40,9 +40,9 @@ class GeneralizedGaussianProcess(eqx.Module):
     """
 
     operator: PosteriorOperator
-    log_noise: Float[Array, ""]
     noise_known: bool = eqx.field(static=True)
     uncertain: bool = eqx.field(static=True)
+    log_noise: Float[Array, ""] = frozen(when="noise_known")
 
     def __init__(
         self,
@@ -58,15 +58,9 @@ class GeneralizedGaussianProcess(eqx.Module):
     ) -> None:
         self_key, key = jax.random.split(key)
         alone = ElementwiseOperator(MLP(in_size, width, width=width, depth=depth, key=self_key))
+        inputs = None if set_interaction else alone
         self.operator = PosteriorOperator(
-            in_size,
-            in_size + 1 + uncertain,
-            2 + rank,
-            width=width,
-            depth=depth,
-            lean=True,
-            inputs=None if set_interaction else alone,
-            key=key,
+            in_size, in_size + 1 + uncertain, 2 + rank, width=width, depth=depth, lean=True, inputs=inputs, key=key
         )
         self.log_noise = jnp.log(jnp.asarray(0.1 if noise is None else noise, jnp.zeros(()).dtype))
         self.noise_known = noise is not None
@@ -84,13 +78,8 @@ class GeneralizedGaussianProcess(eqx.Module):
     ) -> LowRankGaussian:
         """Return the posterior at `points`, given observed `targets` at `inputs`.
 
-        Args:
-            points: where to predict.
-            inputs: where was observed.
-            targets: what was observed.
-            noise_variance: additional noise of each observation; read by an `uncertain` process only.
-            point_mask: which points are not padding; None if all are.
-            observation_mask: which observations are not padding; None if all are.
+        `noise_variance`, additional noise of each observation, is read by an `uncertain` process only; masks say what is
+        not padding.
         """
         parts = [inputs, targets[:, None]]
         if self.uncertain:
@@ -104,8 +93,7 @@ class GeneralizedGaussianProcess(eqx.Module):
     @property
     def log_floor(self) -> Float[Array, ""]:
         """Logarithm of the least variance of a prediction: the noise, known or learned, at least `MIN_NOISE`."""
-        log_noise = jax.lax.stop_gradient(self.log_noise) if self.noise_known else self.log_noise
-        return jnp.logaddexp(2 * log_noise, 2 * jnp.log(MIN_NOISE))
+        return jnp.logaddexp(2 * self.log_noise, 2 * jnp.log(MIN_NOISE))
 
     @property
     def rank(self) -> int:

@@ -21,49 +21,35 @@ _LOG_RANGE, _HALVINGS = 40.0, 36
 
 
 class Split(eqx.Module):
-    """A part of the data to be predicted from another part."""
+    """A part of the data to be predicted from another part; rows that belong to neither are masked."""
 
-    points: Float[Array, "t d"]
-    values: Float[Array, "t"]
-    noise_variance: Float[Array, "t"]
-    point_mask: Bool[Array, "t"]
-    inputs: Float[Array, "s d"]
-    targets: Float[Array, "s"]
-    observed_variance: Float[Array, "s"]
-    observation_mask: Bool[Array, "s"]
+    points: Data
+    observed: Data
 
     def predicted(self, process: GeneralizedGaussianProcess) -> LowRankGaussian:
         """Return the prediction of the one part by a process, given the other."""
-        return process(
-            self.points, self.inputs, self.targets, self.observed_variance,
-            point_mask=self.point_mask, observation_mask=self.observation_mask,
-        )  # fmt: skip
+        seen, points = self.observed, self.points
+        masks = {"point_mask": points.mask, "observation_mask": seen.mask}
+        return process(points.inputs, seen.inputs, seen.targets, seen.noise_variance, **masks)
 
     def negative_log_prob(self, process: GeneralizedGaussianProcess) -> Float[Array, ""]:
         """Return the joint negative log-probability per point (eq. 10 of the paper)."""
-        return -masked_log_prob(self.predicted(process), self) / jnp.maximum(jnp.sum(self.point_mask), 1)
-
-
-def masked_log_prob(gaussian: LowRankGaussian, split: Split) -> Float[Array, ""]:
-    """Return the log-probability of the points that the mask keeps; the others become independent and cost nothing."""
-    mask = split.point_mask
-    log_diag = jnp.logaddexp(gaussian.log_diag, jnp.log(jnp.maximum(split.noise_variance, 1e-30)))
-    kept = LowRankGaussian(
-        jnp.where(mask, gaussian.mean, 0),
-        jnp.where(mask[:, None], gaussian.factor, 0),
-        # With this variance a value at its mean has density one, hence log-density zero.
-        jnp.where(mask, log_diag, -jnp.log(2 * jnp.pi)),
-    )
-    return kept.log_prob(jnp.where(mask, split.values, 0))
+        gaussian, mask = self.predicted(process), self.points.mask
+        log_diag = jnp.logaddexp(gaussian.log_diag, jnp.log(jnp.maximum(self.points.noise_variance, 1e-30)))
+        kept = LowRankGaussian(
+            jnp.where(mask, gaussian.mean, 0),
+            jnp.where(mask[:, None], gaussian.factor, 0),
+            # With this variance a value at its mean has density one, hence log-density zero: padding costs nothing.
+            jnp.where(mask, log_diag, -jnp.log(2 * jnp.pi)),
+        )
+        return -kept.log_prob(jnp.where(mask, self.points.targets, 0)) / jnp.maximum(jnp.sum(mask), 1)
 
 
 class RandomSplits(eqx.Module):
     """The batch source: for each member, random splits of the data outside its fold.
 
     Attributes:
-        data: all the data.
         folds: which member holds out which row; -1 for none.
-        members: number of members.
         targets: points to be predicted in each split (M' of the paper); None draws their number.
         observations: most observations of a split; None takes all others.
         batch_size: splits of each member.
@@ -97,7 +83,8 @@ class RandomSplits(eqx.Module):
         else:
             size = jnp.minimum(self.targets, count - 1)
         place = jnp.arange(seen)
-        return _split(self.data, order[:most], place[:most] < size, order, (place >= size) & (place < count))
+        points = _take(self.data, order[:most], place[:most] < size)
+        return Split(points, _take(self.data, order, (place >= size) & (place < count)))
 
 
 @eqx.filter_jit
@@ -107,7 +94,7 @@ def held_out(data: Data, folds: Int[Array, "m"], members: int) -> Split:
 
     def of_member(member: Int[Array, ""]) -> Split:
         own = folds == member
-        return _split(data, rows, data.mask & own, rows, data.mask & ~own)
+        return Split(_take(data, rows, data.mask & own), _take(data, rows, data.mask & ~own))
 
     return jax.vmap(of_member)(jnp.arange(members))
 
@@ -123,8 +110,9 @@ class HeldOutLoss(eqx.Module):
 
     def __call__(self, members: GeneralizedGaussianProcess) -> Float[Array, ""]:
         """Return the mean over all held-out points of all members."""
-        error, variance = _held_out_errors(members, self.split)
-        mask, own_noise = self.split.point_mask, self.split.noise_variance
+        gaussian = eqx.filter_vmap(lambda process, split: split.predicted(process))(members, self.split)
+        error, variance = self.split.points.targets - gaussian.mean, jax.vmap(lambda own: own.variance)(gaussian)
+        mask, own_noise = self.split.points.mask, self.split.points.noise_variance
         variance = recalibration(error, variance, own_noise, mask) * variance + own_noise
         terms = 0.5 * (jnp.log(2 * jnp.pi * variance) + error**2 / variance)
         return jnp.sum(jnp.where(mask, terms, 0)) / jnp.sum(mask)
@@ -142,15 +130,12 @@ def ensemble_errors(
     def of_fold(fold: tuple[Int[Array, ""], Split]) -> tuple[Array, Array]:
         own, part = fold
 
-        def moments(process: GeneralizedGaussianProcess) -> tuple[Array, Array]:
-            gaussian = part.predicted(process)
-            return gaussian.mean, gaussian.variance
-
-        mean, variance = eqx.filter_vmap(moments)(members)
-        return part.values - mean[own], jnp.mean(variance, axis=0) + jnp.var(mean, axis=0)
+        gaussian = eqx.filter_vmap(part.predicted)(members)
+        variance = jnp.mean(jax.vmap(lambda own: own.variance)(gaussian), axis=0) + jnp.var(gaussian.mean, axis=0)
+        return part.points.targets - gaussian.mean[own], variance
 
     # One fold after the other: of many rows, all at once would take much memory.
-    return jax.lax.map(of_fold, (jnp.arange(split.values.shape[0]), split))
+    return jax.lax.map(of_fold, (jnp.arange(len(split.points.targets)), split))
 
 
 def recalibration(
@@ -158,15 +143,9 @@ def recalibration(
 ) -> Float[Array, ""]:
     """Return the factor of the variance under which held-out errors are most likely.
 
-    The maximum of the likelihood of all errors under variances ``factor * variance + own_noise``, with a few pseudo-observations
-    of the expected size. The noise of a row's own (`alpha`) is known and not scaled; without it, the factor is the
-    mean square of errors over deviations.
-
-    Args:
-        error: of each held-out point.
-        variance: predicted, without the noise of the row's own.
-        own_noise: variance of that noise.
-        mask: which points count.
+    The likelihood of all errors is under variances ``factor * variance + own_noise``, with `RIGHT_ERRORS` more of the
+    expected size. The noise of a row's own (`alpha`) is known and not scaled; without it, the factor is the mean square
+    of errors over deviations.
 
     Example:
         >>> error, ones = jnp.array([2.0, -2.0]), jnp.ones(2)
@@ -190,18 +169,6 @@ def recalibration(
     return jnp.exp(jnp.mean(jnp.stack(jax.lax.fori_loop(0, _HALVINGS, halve, ends))))
 
 
-def _held_out_errors(
-    members: GeneralizedGaussianProcess, split: Split
-) -> tuple[Float[Array, "k m"], Float[Array, "k m"]]:
-    """Return the error of each held-out point, and its predicted variance."""
-
-    def of_member(process: GeneralizedGaussianProcess, split: Split) -> tuple[Array, Array]:
-        gaussian = split.predicted(process)
-        return split.values - gaussian.mean, gaussian.variance
-
-    return eqx.filter_vmap(of_member)(members, split)
-
-
 def split_loss(members: GeneralizedGaussianProcess, batch: Split, *, key: PRNGKeyArray) -> Float[Array, ""]:
     """Return the training loss: the mean over members and splits."""
 
@@ -211,16 +178,5 @@ def split_loss(members: GeneralizedGaussianProcess, batch: Split, *, key: PRNGKe
     return jnp.mean(eqx.filter_vmap(of_member)(members, batch))
 
 
-def _split(
-    data: Data, points: Int[Array, "t"], point_mask: Array, observed: Int[Array, "s"], observation_mask: Array
-) -> Split:
-    return Split(
-        data.inputs[points],
-        data.targets[points],
-        data.noise_variance[points],
-        point_mask,
-        data.inputs[observed],
-        data.targets[observed],
-        data.noise_variance[observed],
-        observation_mask,
-    )
+def _take(data: Data, rows: Int[Array, "t"], mask: Bool[Array, "t"]) -> Data:
+    return Data(data.inputs[rows], data.targets[rows], data.noise_variance[rows], mask)

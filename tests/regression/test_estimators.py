@@ -13,10 +13,10 @@ from sklearn.preprocessing import StandardScaler
 
 import bieqno
 from bieqno import PersistenceError
-from bieqno.regression import GGPRegressor, saved
+from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, estimators, load_regressor
 
 # Small networks and few steps: what is tested here is the estimator, not how well it fits.
-SMALL = {"prior": None, "width": 16, "depth": 2, "rank": 3, "max_steps": 100, "batch_size": 8, "random_state": 0}
+SMALL = {"width": 16, "depth": 2, "rank": 3, "max_steps": 100, "batch_size": 8, "random_state": 0}
 
 
 def wave(count=40, seed=0):
@@ -38,9 +38,9 @@ def test_scikit_learn_accepts_it():
     """
     code = """
 from sklearn.utils.estimator_checks import check_estimator
-from bieqno import GGPRegressor
+from bieqno import GGPRegressor, PretrainedGGPRegressor
 small = dict(width=16, depth=1, rank=2, members=1, max_steps=100, batch_size=4, learning_rate=2e-2)
-for model in (GGPRegressor(prior=None, **small), GGPRegressor(prior="experts")):
+for model in (GGPRegressor(**small), PretrainedGGPRegressor(correction=False)):
     for result in check_estimator(model, on_fail=None, on_skip=None):
         if result["status"] != "passed":
             print(result["check_name"], result["status"], repr(result["exception"]))
@@ -55,7 +55,7 @@ print("checked")
 def test_it_learns_a_function_with_calibrated_uncertainty():
     X, y = wave(60)
     noisy = y + 0.1 * np.random.default_rng(1).normal(size=60)
-    model = GGPRegressor(prior=None, width=32, max_steps=500, members=3, random_state=0).fit(X, noisy)
+    model = GGPRegressor(width=32, max_steps=500, members=3, random_state=0).fit(X, noisy)
     new, truth = wave(500, seed=2)
     observed = truth + 0.1 * np.random.default_rng(3).normal(size=500)
     mean, std = model.predict(new, return_std=True)
@@ -65,9 +65,9 @@ def test_it_learns_a_function_with_calibrated_uncertainty():
     assert 0.85 <= np.mean(np.abs(observed - mean) < 1.96 * std) <= 0.995
     assert 0.4 < np.mean(((observed - mean) / std) ** 2) < 2
     # The fit says the same about itself: every row was held out once, and the variance was scaled to be right there.
-    assert model.held_out_["rows"].tolist() == [60]
-    assert 0.85 <= model.held_out_["coverage_95"][0] <= 1
-    assert 0.1 <= model.held_out_["rmse"][0] < 0.2
+    assert model.validation_scores_["rows"].tolist() == [60]
+    assert 0.85 <= model.validation_scores_["coverage_95"][0] <= 1
+    assert 0.1 <= model.validation_scores_["rmse"][0] < 0.2
     assert model.summary().splitlines()[1].split()[:2] == ["y", "60"]
 
 
@@ -77,7 +77,7 @@ def test_a_subset_gets_the_subset_of_predictions_and_chunks_do_not_matter(fitted
     part, part_std = fitted.predict(X[10:23], return_std=True)
     np.testing.assert_allclose(part, mean[10:23], rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(part_std, std[10:23], rtol=1e-5)
-    monkeypatch.setattr("bieqno.regression.trained.fitted.CHUNK", 16)
+    monkeypatch.setattr("bieqno.regression.trained.ensemble.CHUNK", 16)
     np.testing.assert_allclose(fitted.predict(X), mean, rtol=1e-5, atol=1e-6)
     posterior = fitted.posterior(X)
     np.testing.assert_allclose(posterior.mean, mean, rtol=1e-5, atol=1e-6)
@@ -150,7 +150,9 @@ def test_saved_and_loaded_it_is_the_same(fitted, tmp_path):
 @pytest.mark.parametrize(
     ("part", "value", "message"),
     [
-        ("settings", {"rank": 3}, "differs from this version in the settings"),
+        ("settings", {"rank": 3, "prior": None}, r"settings that this version does not know: \['prior'\]"),
+        ("settings", {"rank": -3}, "cannot be used: The 'rank' parameter"),
+        ("kind", "PretrainedGGPRegressor", "no fitted processes of a PretrainedGGPRegressor"),
         ("processes", (), "no fitted processes"),
         ("found", {"n_features_in_": 7}, "names 7 inputs, its processes have 1"),
         ("found", {"n_features_in_": 1, "predict": "x"}, "differs from what a fit finds in .*'predict'"),
@@ -158,12 +160,12 @@ def test_saved_and_loaded_it_is_the_same(fitted, tmp_path):
 )
 def test_a_forged_file_is_refused(fitted, tmp_path, part, value, message):
     """Whole, but not what a regressor writes: the same error as for damage, before anything is used."""
-    found = {name: getattr(fitted, name) for name in saved.FOUND if name != "feature_names_in_"}
-    parts = {"settings": fitted.get_params(), "found": found, "processes": fitted.processes_}
-    forged = object.__new__(saved.Saved)
+    found = {name: getattr(fitted, name) for name in estimators._FITTED if name != "feature_names_in_"}
+    parts = {"kind": "GGPRegressor", "settings": fitted.get_params(), "found": found, "processes": fitted.processes_}
+    forged = object.__new__(estimators.Saved)
     for name, content in {**parts, part: value}.items():
         object.__setattr__(forged, name, content)
-    bieqno.save(tmp_path / "forged.bieqno", forged, known=saved.STORED)
+    bieqno.save(tmp_path / "forged.bieqno", forged, known=estimators.STORED)
     with pytest.raises(PersistenceError, match=message):
         GGPRegressor.load(tmp_path / "forged.bieqno")
 
@@ -209,15 +211,15 @@ def test_warm_start_goes_on():
     # Random numbers that go on as well: each fit has splits of its own.
     settings = {**SMALL, "random_state": np.random.RandomState(0), "noise": 0.1}
     model = GGPRegressor(members=2, warm_start=True, **settings).fit(X, y)
-    error, folds = np.mean((model.predict(X) - y) ** 2), model.fold_seed_
+    error, folds = np.mean((model.predict(X) - y) ** 2), model.seed_
     for _ in range(3):
         model.fit(X, y)
     assert np.mean((model.predict(X) - y) ** 2) < error
-    assert model.fold_seed_ == folds  # what was held out stays held out
+    assert model.seed_ == folds  # what was held out stays held out
     model.set_params(noise=0.3).fit(X, y)
     # The noise that is known now; 1 % for single precision and the least noise.
     assert np.exp(model.processes_[0].members[0].log_noise) * y.std() == pytest.approx(0.3, rel=0.01)
-    with pytest.raises(ValueError, match="warm_start cannot go on"):
+    with pytest.raises(ValueError, match="warm_start cannot continue"):
         model.set_params(rank=5).fit(X, y)
     with pytest.raises(ValueError, match="from 1 outputs with 2"):
         model.set_params(rank=3).fit(X, np.stack([y, y], axis=1))
@@ -234,7 +236,11 @@ def test_noisier_rows_count_less():
     assert np.mean(np.abs(told.predict(X) - y)) < 0.5 * np.mean(np.abs(plain.predict(X) - y))
     before = told.predict(X)
     assert (told.condition(X, shifted, alpha=np.zeros(60)).predict(X) != before).any()
-    for wrong, message in [(np.ones(3), "one for each of 60 rows"), (-1.0, "not negative, got -1 to -1")]:
+    for wrong, message in [
+        (np.ones(3), "one for each of 60 rows"),
+        (-1.0, "The 'alpha' parameter"),
+        (np.full(60, -1.0), "not negative, got -1 to -1"),
+    ]:
         with pytest.raises(ValueError, match=message):
             GGPRegressor(alpha=wrong, **SMALL).fit(X, y)
 
@@ -296,13 +302,15 @@ def test_wrong_data(X, y, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"members": 0}, "members must be a whole number of at least 1, got 0"),
-        ({"rank": 2.5}, "rank must be a whole number of at least 1, got 2.5"),
-        ({"targets": 0}, "targets must be a whole number of at least 1 or None"),
-        ({"noise": -1.0}, "noise must be a number that is not negative or None, got -1.0"),
-        ({"noise": float("nan")}, "noise must be a number that is not negative"),
-        ({"learning_rate": 0}, "learning_rate must be a positive number"),
-        ({"set_interaction": "no"}, "set_interaction must be True or False"),
+        ({"members": 0}, "'members' parameter .* must be an int in the range .1, inf.. Got 0"),
+        ({"rank": 2.5}, "'rank' parameter .* must be an int"),
+        ({"targets": 0}, "'targets' parameter .* or None. Got 0"),
+        ({"noise": -1.0}, "'noise' parameter .* must be a float in the range .0.0, inf. or None. Got -1.0"),
+        ({"noise": float("nan")}, "'noise' parameter"),
+        ({"learning_rate": 0}, "'learning_rate' parameter"),
+        ({"set_interaction": "no"}, "'set_interaction' parameter"),
+        ({"random_state": "x"}, "'random_state' parameter"),
+        ({"on_progress": 1}, "'on_progress' parameter .* must be a callable or None"),
     ],
 )
 def test_wrong_settings(settings, message):
@@ -339,9 +347,58 @@ def test_wrong_targets_of_a_density(fitted):
         fitted.sample_y(X, -1)
 
 
-def test_progress_is_shown_only_when_asked(capsys):
+def test_progress_is_reported_and_nothing_is_printed(capsys, tmp_path):
     X, y = wave()
-    GGPRegressor(members=1, **SMALL).fit(X, y)
-    assert capsys.readouterr().out == ""
-    GGPRegressor(members=1, verbose=True, **SMALL).fit(X, y)
-    assert "loss" in capsys.readouterr().out
+    steps = []
+    model = GGPRegressor(members=1, on_progress=lambda progress: steps.append(progress.step), **SMALL).fit(X, y)
+    assert steps == [50, 100]
+    assert capsys.readouterr() == ("", "")
+    model.save(tmp_path / "model.bieqno")
+    assert GGPRegressor.load(tmp_path / "model.bieqno").on_progress is None
+    assert pickle.loads(pickle.dumps(model)).on_progress is None
+
+
+def test_a_file_says_which_regressor_it_holds(fitted, tmp_path):
+    fitted.save(tmp_path / "model.bieqno")
+    assert type(load_regressor(tmp_path / "model.bieqno")) is GGPRegressor
+    with pytest.raises(PersistenceError, match="holds a GGPRegressor, not a PretrainedGGPRegressor"):
+        PretrainedGGPRegressor.load(tmp_path / "model.bieqno")
+
+
+def test_a_setting_that_an_older_file_lacks_takes_its_default(fitted, tmp_path):
+    settings = {name: value for name, value in fitted.get_params().items() if name != "patience"}
+    found = {name: getattr(fitted, name) for name in estimators._FITTED if name != "feature_names_in_"}
+    older = estimators.Saved("GGPRegressor", settings, found, fitted.processes_)
+    bieqno.save(tmp_path / "older.bieqno", older, known=estimators.STORED)
+    assert GGPRegressor.load(tmp_path / "older.bieqno").patience == GGPRegressor().patience
+
+
+@pytest.mark.parametrize("kind", [GGPRegressor, PretrainedGGPRegressor])
+def test_a_fit_that_fails_leaves_no_trace(kind):
+    """An inf among the targets is found after scikit-learn has set the number of columns; so are missing targets."""
+    X, y = wave()
+    model = kind()
+    for wrong in (np.full(40, np.nan), np.where(np.arange(40) == 3, np.inf, y)):
+        with pytest.raises(ValueError, match=r"NaN|infinity"):
+            model.fit(X, wrong)
+        assert vars(model) == vars(kind())
+        with pytest.raises(NotFittedError):
+            model.predict(X)
+
+
+def test_a_fit_that_fails_keeps_the_earlier_one(fitted):
+    X, _ = wave()
+    model = pickle.loads(pickle.dumps(fitted))
+    with pytest.raises(ValueError, match="2 of 4 rows have a NaN target"):
+        model.fit(np.ones((4, 3)), np.array([np.nan, np.nan, 1.0, 2.0]))
+    assert model.n_features_in_ == 1
+    assert (model.predict(X) == fitted.predict(X)).all()
+
+
+def test_samples_follow_the_random_state(fitted):
+    """By default the one of the fit; equal calls give equal samples."""
+    X, _ = wave(5)
+    assert (fitted.sample_y(X, 3) == fitted.sample_y(X, 3)).all()
+    other = pickle.loads(pickle.dumps(fitted))
+    other.seed_ += 1
+    assert (fitted.sample_y(X, 3) != other.sample_y(X, 3)).any()

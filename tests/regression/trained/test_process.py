@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from bieqno.regression.trained.process import MIN_NOISE, GeneralizedGaussianProcess, combine
+from bieqno.regression.data import MIN_NOISE, Data
+from bieqno.regression.trained.process import GeneralizedGaussianProcess, combine
 from bieqno.regression.trained.splits import (
-    Data,
     HeldOutLoss,
     RandomSplits,
-    calibration,
+    ensemble_errors,
     held_out,
-    left_out_errors,
+    recalibration,
     split_loss,
 )
 
@@ -101,8 +101,8 @@ def test_splits_keep_targets_observations_folds_and_padding_apart():
     for member in range(3):
         for i in range(40):
             split = jax.tree.map(lambda x, at=(member, i): np.asarray(x[at]), splits)
-            targets = set(split.values[split.point_mask])
-            observed = set(split.targets[split.observation_mask])
+            targets = set(split.points.targets[split.points.mask])
+            observed = set(split.observed.targets[split.observed.mask])
             assert targets
             assert observed
             assert not targets & observed
@@ -110,7 +110,7 @@ def test_splits_keep_targets_observations_folds_and_padding_apart():
             sizes.add(len(targets))
     assert len(sizes) > 3
     fixed = eqx.filter_jit(RandomSplits(data, folds, 3, 5, None, 4))(KEY)
-    assert (fixed.point_mask.sum(-1) == 5).all()
+    assert (fixed.points.mask.sum(-1) == 5).all()
 
 
 def test_held_out_loss_is_the_best_scaled_likelihood():
@@ -133,7 +133,7 @@ def test_held_out_loss_is_the_best_scaled_likelihood():
     variance = factor * np.array(stds) ** 2
     expected = np.mean(0.5 * np.log(2 * np.pi * variance) + 0.5 * np.array(errors) ** 2 / variance)
     np.testing.assert_allclose(value, expected, rtol=1e-4)
-    # The calibration is for the variance of both members together, given the rest.
+    # The recalibration is for the variance of both members together, given the rest.
     square, both = np.array(errors) ** 2, []
     for k in range(2):
         own = np.asarray((folds == k) & data.mask)
@@ -144,9 +144,11 @@ def test_held_out_loss_is_the_best_scaled_likelihood():
         ]
         both += list(combine(jax.tree.map(lambda *x: jnp.stack(x), *each)).variance)
     factor = (np.sum(square / np.array(both)) + 5) / (11 + 5)
-    error, variance = eqx.filter_jit(left_out_errors)(members, split)
-    np.testing.assert_allclose(error[split.point_mask], errors, atol=1e-5)
-    np.testing.assert_allclose(calibration(error, variance, jnp.zeros_like(error), split.point_mask), factor, rtol=1e-4)
+    error, variance = eqx.filter_jit(ensemble_errors)(members, split)
+    np.testing.assert_allclose(error[split.points.mask], errors, atol=1e-5)
+    np.testing.assert_allclose(
+        recalibration(error, variance, jnp.zeros_like(error), split.points.mask), factor, rtol=1e-4
+    )
 
 
 def test_masked_points_cost_nothing():
@@ -161,8 +163,28 @@ def test_masked_points_cost_nothing():
     expected = []
     for i in range(3):
         split = jax.tree.map(lambda x, i=i: x[0, i], batch)
-        kept, seen = np.asarray(split.point_mask), np.asarray(split.observation_mask)
-        gaussian = apply(process, split.points[kept], split.inputs[seen], split.targets[seen])
-        expected.append(-gaussian.log_prob(split.values[kept]) / kept.sum())
+        kept, seen = np.asarray(split.points.mask), np.asarray(split.observed.mask)
+        given = split.observed.inputs[seen], split.observed.targets[seen]
+        gaussian = apply(process, split.points.inputs[kept], *given)
+        expected.append(-gaussian.log_prob(split.points.targets[kept]) / kept.sum())
     loss = eqx.filter_jit(split_loss)(members, batch, key=KEY)
     np.testing.assert_allclose(loss, np.mean(expected), rtol=1e-4)
+
+
+def test_recalibration_knows_the_noise_of_each_row():
+    """A calibrated process of variance 0.01 under a noise of 1 per row needs no factor; one that is too sure needs it."""
+    rng = np.random.default_rng(0)
+    variance, noise = np.full(400, 0.01), np.where(np.arange(400) % 2, 1.0, 0.02)
+    error = rng.normal(size=400) * np.sqrt(variance + noise)
+    everything = jnp.ones(400, bool)
+    factor = eqx.filter_jit(recalibration)
+    floats = [jnp.asarray(values, jnp.float32) for values in (error, variance, noise)]
+    assert 0.5 < float(factor(*floats, everything)) < 2
+    noisy = [jnp.asarray(values, jnp.float32) for values in (rng.normal(size=400) * 1.01**0.5, variance, np.ones(400))]
+    assert 0.1 < float(factor(*noisy, everything)) < 5  # the rows tell little, and it stays near one
+    wide = jnp.asarray(rng.normal(size=400) * np.sqrt(9 * variance + noise), jnp.float32)
+    assert 5 < float(factor(wide, *floats[1:], everything)) < 14
+    # Rows that the mask leaves out do not count.
+    half = jnp.arange(400) % 2 == 0
+    spoilt = jnp.where(half, floats[0], 1e3)
+    assert factor(spoilt, *floats[1:], half) == pytest.approx(float(factor(floats[0], *floats[1:], half)))
