@@ -55,13 +55,7 @@ class Method(Generic[T]):
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """A method on a case.
-
-    Attributes:
-        case: the case.
-        method: name of the method.
-        kept: for each trial its scores and those arrays that were to be kept.
-    """
+    """A method on a case: for each trial its scores, and those arrays that were to be kept."""
 
     case: Case[T]
     method: str

@@ -50,12 +50,6 @@ class Row:
     """One number of an experiment: the mean of a metric over n repetitions, and its standard error (None if n = 1).
 
     Attributes:
-        case: what the methods are compared on.
-        method: whose number it is.
-        metric: what was measured.
-        value: the mean.
-        stderr: its standard error.
-        n: number of repetitions that the mean is over.
         ensemble_size: members of a filter's ensemble; this and what follows is None, and not stored, for other methods.
         protocol: whether a filter was tested on the ``paper``'s truth or on ``unseen`` ones.
         diverged: number of further repetitions that diverged and are not in the mean.
@@ -81,16 +75,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Result:
-    """What an experiment returns.
-
-    Attributes:
-        experiment: its name.
-        preset: the name of its settings.
-        seed: what everything random was derived from.
-        rows: its numbers.
-        arrays: the data behind its figures, by name.
-        config: what else is known about the run, the content of ``config.json``.
-    """
+    """What an experiment returns: its rows, the data behind its figures by name, and the content of ``config.json``."""
 
     experiment: str
     preset: str
@@ -141,12 +126,8 @@ class Result:
 def write_result(result: Result, parent: str | os.PathLike[str], figures: Mapping[str, "Figure"] | None = None) -> Path:
     """Store a result in the folder ``parent/experiment``, replacing an older one as a whole, and return the folder.
 
-    Everything is written to a folder beside it first: a run that dies on the way leaves the old result as it was.
-
-    Args:
-        result: what to store.
-        parent: the folder of all experiments; made if it is not there.
-        figures: Matplotlib figures by name; each becomes a PNG and an SVG.
+    Everything is written to a folder beside it first: a run that dies on the way leaves the old result as it was. Figures are
+    given by name; each becomes a PNG and an SVG.
     """
     folder = Path(parent) / result.experiment
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -194,13 +175,7 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
 
 
 def provenance(experiment: str, settings: Any, seed: int) -> dict[str, Any]:
-    """Return all that is known before a run, as JSON: the beginning of ``config.json``.
-
-    Args:
-        experiment: its name.
-        settings: its settings, a dataclass.
-        seed: what everything random is derived from.
-    """
+    """Return all that is known before a run, as JSON: the beginning of ``config.json``."""
     return {
         "experiment": experiment,
         "preset": settings.preset,

@@ -28,12 +28,7 @@ _KIND = "case"
 
 @dataclass(frozen=True)
 class Cases:
-    """The store of finished cases.
-
-    Attributes:
-        folder: where they are; None to keep nothing.
-        prefix: the beginning of all names.
-        taken: names of the cases that were read instead of computed.
+    """The store of finished cases; without a folder nothing is kept. `taken` names those that were read.
 
     Example:
         >>> import tempfile
@@ -101,21 +96,11 @@ class Cases:
 
 
 class Progress(NamedTuple):
-    """The state of a run, given to `on_progress` before each part and during training.
-
-    Attributes:
-        part: what is computed now.
-        done: units of work done, out of `total`.
-        total: units of work.
-        seconds: since the beginning.
-        step: of a training under way, out of `steps`; 0 outside of one.
-        steps: of that training.
-        loss: of that step.
-    """
+    """The state of a run, given to `on_progress` before each part; `step`, `steps` and `loss` are of a training under way."""
 
     part: str
-    done: float
-    total: float
+    done: int | float
+    total: int | float
     seconds: float
     step: int = 0
     steps: int = 0
@@ -137,7 +122,11 @@ class Run:
         return not self.only or method in self.only
 
     def progress(
-        self, part: str, done: float, total: float = 1.0, training: TrainingProgress | Progress | None = None
+        self,
+        part: str,
+        done: int | float,
+        total: int | float = 1.0,
+        training: TrainingProgress | Progress | None = None,
     ) -> None:
         """Report the part that begins, how much is done, and the state of a training under way."""
         if self.on_progress is not None:
@@ -190,13 +179,7 @@ S = TypeVar("S", bound=HasPreset)
 
 @dataclass(frozen=True)
 class Experiment(Generic[S]):
-    """A study with its name, description and settings; `dataclasses.replace` makes one with another study.
-
-    Attributes:
-        name: as on the command line and in results.
-        description: for lists and reports.
-        presets: settings by name.
-        study: makes the findings, given settings and a `Run`.
+    """A study with its name, description and presets (settings by name); `dataclasses.replace` makes one with another study.
 
     Example:
         >>> from types import SimpleNamespace
@@ -231,9 +214,6 @@ class Experiment(Generic[S]):
             only: the methods to run, all if empty.
             cases: where trainings and finished cases are kept.
             on_progress: called before each part, and during training.
-
-        Raises:
-            ValueError: if there is no such preset, or if some methods are asked for where they cannot be run one by one.
         """
         if only and not self.description.methods:
             raise ValueError(f"{self.name} compares its methods with each other and cannot run only {', '.join(only)}")

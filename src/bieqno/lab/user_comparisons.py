@@ -51,8 +51,6 @@ class Entry:
     """A filter with one ensemble size on all truths of `compare_filters_on`.
 
     Attributes:
-        method: its name.
-        members: its ensemble size.
         settings: what tuning chose; empty where there was nothing to tune.
         errors: RMSE of the analysis mean on each truth after the burn-in; NaN where the run diverged.
         spreads: spread of the analysis ensemble likewise.
@@ -120,9 +118,6 @@ def compare_filters_on(
         trials: makes the trials; None for `make_trials` of the system.
         on_progress: called before each run.
         key: for truths, observations, ensembles and analyses.
-
-    Returns:
-        The entries, and the truths.
     """
     test_key, tuning_key, run_key = jax.random.split(key, 3)
     make = trials if trials is not None else lambda windows, **more: make_trials(system, windows, **more)
@@ -173,14 +168,7 @@ def entries_dataset(entries: Sequence[Entry], truth: Float[np.ndarray, "r T n"],
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a method predicts for the held-out rows.
-
-    Attributes:
-        mean: predicted mean.
-        std: predicted standard deviation of noisy values.
-        seconds: time of fitting and predicting.
-        likelihood: marginal likelihood by which a Gaussian process is chosen, summed over the splits; None for other methods.
-    """
+    """Predicted mean and standard deviation of held-out values; `likelihood` is the marginal one of a Gaussian process."""
 
     mean: Float[np.ndarray, "k"]
     std: Float[np.ndarray, "k"]
@@ -199,13 +187,7 @@ class Forecast:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All methods on the held-out rows of a table.
-
-    Attributes:
-        observed: the held-out values.
-        forecasts: the prediction of each method, by its name.
-        trained: number of rows that they learned from, in the first split.
-    """
+    """The held-out values of a table, the forecast of each method, and the number of rows that they learned from."""
 
     observed: Float[np.ndarray, "k"]
     forecasts: Mapping[str, Forecast]
@@ -264,14 +246,9 @@ def evaluate(
     ggp: GGPRegressor | PretrainedGGPRegressor,
     on_progress: OnProgress | None = None,
 ) -> Evaluation:
-    """Fit gGP, tuned Gaussian processes and boosted trees to a part of the rows of each split and let them predict the rest.
+    """Fit an unfitted gGP, tuned Gaussian processes and boosted trees to some rows, and let them predict the others.
 
-    Args:
-        X: inputs.
-        y: targets.
-        splits: one, or several for cross-validation.
-        ggp: the unfitted regressor.
-        on_progress: called before each fit.
+    Several splits make a cross-validation; `on_progress` is called before each fit.
     """
 
     def trial(split: int) -> Trial:

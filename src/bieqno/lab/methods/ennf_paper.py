@@ -58,10 +58,8 @@ def imitate(s: FilterSettings, system: System, lessons: Lessons, *, key: PRNGKey
     for name, chosen, own in parts if s.fine_tuning else parts[:1]:
         objective = Imitation(lessons, **{key: value for key, value in chosen.items() if key != "steps"})
         student = filter.stacked(system.size) if name == "fine-tuning" else filter
-        filter = train_filter(
-            student, system, objective, steps=chosen["steps"], validate=Validation(**s.validation),
-            on_progress=told.training(name), key=own,
-        ).module  # fmt: skip
+        settings = {"steps": chosen["steps"], "validate": Validation(**s.validation)}
+        filter = train_filter(student, system, objective, **settings, on_progress=told.training(name), key=own).module
     return filter
 
 

@@ -114,14 +114,8 @@ def train_against_truth(
 ) -> dict[str, np.ndarray]:
     """Train a local filter, or continue from one; return it as bytes with the seconds and the ensembles that blew up.
 
-    Args:
-        s: settings with `student`, `training` and `validation`.
-        run: keeps the training.
-        system: the twin experiment.
-        name: of the case that keeps it.
-        begin: the filter to continue from; None for an untrained one.
-        training: settings of the objective in place of those in `s`.
-        key: random key of everything.
+    `s` has `student`, `training` and `validation`; `training` may be given in place of its own, and `begin` in place of an
+    untrained filter. The run keeps it as a case of that name.
     """
 
     def learn() -> dict[str, np.ndarray]:
@@ -130,10 +124,9 @@ def train_against_truth(
         steps = chosen.pop("steps")
         student = begin if begin is not None else LocalEnNF.untrained(system, **s.student, key=student_key)
         begun = time.perf_counter()
-        result = train_filter(
-            student, system, AgainstTruth(**chosen), steps=steps, validate=Validation(**s.validation),
-            checkpoint=run.cases.checkpoint(name), on_progress=run.training(name), key=fit_key,
-        )  # fmt: skip
+        about = {"checkpoint": run.cases.checkpoint(name), "on_progress": run.training(name), "key": fit_key}
+        validate = Validation(**s.validation)
+        result = train_filter(student, system, AgainstTruth(**chosen), steps=steps, validate=validate, **about)
         blown_up = sum(int(group.blown_up) for group in result.source_state)
         seconds = time.perf_counter() - begun
         return {"filter": as_array(result.module), "seconds": np.array(seconds), "blown_up": np.array(blown_up)}

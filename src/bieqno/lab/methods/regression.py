@@ -25,10 +25,11 @@ BEST_GP = "gp-best"
 """The Gaussian process whose kernel is chosen anew in every repetition by the marginal likelihood, as a user would."""
 
 # The order of tables and figures. The kernels know the noise unless their name says otherwise, gGP only if its name says so.
-METHODS = (
-    "ggp", "ggp-fine-tuned", "ggp-experts", "ggp-known-noise", "ggp-trained", "ggp-paper", "gp-se", "gp-se-learned-noise",
-    "gp-paper", "gp-matern12", "gp-matern32", "gp-matern52", "gp-two-se",
-)  # fmt: skip
+_GGP = ("ggp", "ggp-fine-tuned", "ggp-experts", "ggp-known-noise", "ggp-trained", "ggp-paper")
+_GP = ("gp-se", "gp-se-learned-noise", "gp-paper", "gp-matern12", "gp-matern32", "gp-matern52", "gp-two-se")
+METHODS = (*_GGP, *_GP)
+TINY_GGP = {"max_steps": 20, "members": 2, "width": 16, "depth": 2, "rank": 4}
+"""Settings of a `GGPRegressor` for smoke tests."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,7 @@ class Problem:
     """One data set and what is asked about it.
 
     Attributes:
-        x: where the function was observed.
-        y: the noisy observations.
-        points: where it is predicted.
+        points: where the function is predicted.
         truth: the clean function there; where only noisy values are known, these.
         values: noisy new values there.
         noise: standard deviation of the noise; None if it is not known.
@@ -83,12 +82,8 @@ def compare_regressors(
 ) -> Findings:
     """Run every wanted method of every case on `repetitions` data sets.
 
-    Args:
-        run: keeps finished fits, and hears of the progress.
-        problems: for each case, what draws a problem.
-        methods: for each case, its methods by name. Of those that state a marginal likelihood, the best in each
-            repetition is reported once more as `BEST_GP`, unless its name ends in ``-paper`` or ``-learned-noise``.
-        repetitions: number of data sets.
+    `problems` draws the data sets of each case, `methods` names its methods. Of those that state a marginal likelihood, the best
+    in each repetition is reported once more as `BEST_GP`, unless its name ends in ``-paper`` or ``-learned-noise``.
     """
 
     def trial(draw: Callable[[np.random.Generator], Problem], repetition: int) -> Trial:
@@ -242,10 +237,9 @@ def regression_methods(
         batch_size: pairs in a step of the paper's form.
     """
     # Nothing is held out and no noise is known: every pair is seen once, as in the paper.
-    paper = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp} | {
-        "members": 1, "set_interaction": True, "targets": targets, "observations": None, "batch_size": batch_size,
-        "max_steps": math.ceil(pairs / batch_size),
-    }  # fmt: skip
+    shape = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp}
+    steps = {"max_steps": math.ceil(pairs / batch_size), "batch_size": batch_size, "members": 1}
+    paper = {**shape, **steps, "set_interaction": True, "targets": targets, "observations": None}
 
     def untuned(problem: Problem, seed: int) -> Prediction:
         noise = cast(float, problem.noise)  # the paper's functions have a known one

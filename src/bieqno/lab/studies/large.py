@@ -35,17 +35,13 @@ class Settings:
     """What is run.
 
     Attributes:
-        preset: name of the settings.
         sizes: numbers of variables, each a multiple of 4.
         timed_only: numbers of variables of which only the time and memory of one analysis are measured.
-        members: ensemble size.
-        windows: length of a run.
         burn_in: windows that are not scored.
         total: truths times variables of a run, where one truth has no more, so that errors are over as many values.
         tuning: number and length of the truths that the LETKF is tuned on, with 40 variables.
         student: settings of `LocalEnNF.untrained`: a net small enough for the time that an LETKF takes.
         training: settings of `AgainstTruth`, and `steps`: the budget of a training with early stopping.
-        validation: settings of `Validation`.
     """
 
     preset: str

@@ -13,7 +13,15 @@ from jaxtyping import Float
 from matplotlib.cbook import get_sample_data
 
 from bieqno.lab.methods.classical_regressors import KERNELS
-from bieqno.lab.methods.regression import PRETRAINED_FORMS, Problem, compare_regressors, of_trees, trained_ggp, tuned_gp
+from bieqno.lab.methods.regression import (
+    PRETRAINED_FORMS,
+    TINY_GGP,
+    Problem,
+    compare_regressors,
+    of_trees,
+    trained_ggp,
+    tuned_gp,
+)
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
 DESCRIPTION = Description(
@@ -22,11 +30,8 @@ DESCRIPTION = Description(
     "flow, patients' diabetes: part is observed, the rest predicted. Which method is most exact, and which knows it?",
     claim="None; the paper has no such data.",
     minutes={"smoke": 0.5, "quick": 20.0, "paper": 70.0},
-    methods=(
-        "ggp", "ggp-fine-tuned", "ggp-experts", "ggp-trained", "gp-se", "gp-matern12", "gp-matern32", "gp-matern52",
-        "gp-two-se", "trees",
-    ),
-)  # fmt: skip
+    methods=(*PRETRAINED_FORMS, "ggp-trained", *(f"gp-{kernel}" for kernel in KERNELS), "trees"),
+)
 
 
 @dataclass(frozen=True)
@@ -34,13 +39,10 @@ class Settings:
     """What is run.
 
     Attributes:
-        preset: name of the settings.
         repetitions: number of random splits, the same in every run with the same seed.
         observed: most rows that are observed; of smaller tables three quarters are.
         asked: most rows that are predicted.
-        ggp: settings of `GGPRegressor`, trained on the data.
         lengths: number of length scales that the processes' tuning starts from.
-        sets: names of the data sets.
     """
 
     preset: str = "quick"
@@ -53,13 +55,10 @@ class Settings:
 
 
 PRESETS = {
-    "smoke": Settings(
-        "smoke", 1, observed=40, asked=40, lengths=2, sets=("nile", "sea floor"),
-        ggp={"max_steps": 20, "members": 2, "width": 16, "depth": 2, "rank": 4},
-    ),
+    "smoke": Settings("smoke", 1, observed=40, asked=40, lengths=2, sets=("nile", "sea floor"), ggp=TINY_GGP),
     "quick": Settings(),
     "paper": Settings("paper", repetitions=10, observed=800, lengths=7),
-}  # fmt: skip
+}
 
 _DATA = Path(__file__).parent / "data"
 Table = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n"]]
@@ -105,9 +104,8 @@ def _grid(first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "n 2"]:
     return np.stack(np.meshgrid(first, second, indexing="ij"), axis=-1).reshape(-1, 2).astype(float)
 
 
-SETS: dict[str, Callable[[], Table]] = {
-    "fault": _fault, "sea floor": _sea_floor, "co2": _co2, "nile": _nile, "diabetes": _diabetes,
-}  # fmt: skip
+_LOADERS = (_fault, _sea_floor, _co2, _nile, _diabetes)
+SETS: dict[str, Callable[[], Table]] = {load.__name__[1:].replace("_", " "): load for load in _LOADERS}
 
 
 def draw(rng: np.random.Generator, *, table: Table, observed: int, asked: int) -> Problem:

@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bieqno.lab.methods.regression import METHODS, Fit, Prediction, Problem, compare_regressors, regression_methods
+from bieqno.lab.methods.regression import (
+    METHODS,
+    TINY_GGP,
+    Fit,
+    Prediction,
+    Problem,
+    compare_regressors,
+    regression_methods,
+)
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
 DESCRIPTION = Description(
@@ -29,14 +37,11 @@ class Settings:
     """What is run.
 
     Attributes:
-        preset: name of the settings.
-        repetitions: number of data sets.
         layouts: where the observations are: ``random`` (uniformly drawn) or ``even`` (on a grid with both ends). The
             paper's "uniformly sampled" allows either.
         targets: the paper's M' for each number of observations M.
         pairs: number of (targets, observations) pairs that the paper's form is trained on.
         points: number of test points, evenly spaced with both ends.
-        ggp: settings of `GGPRegressor`, trained on the data.
         lengths: number of length scales that the opponents' tuning starts from.
     """
 
@@ -51,13 +56,10 @@ class Settings:
 
 
 PRESETS = {
-    "smoke": Settings(
-        "smoke", 1, ("random",), pairs=320, points=200, lengths=3,
-        ggp={"max_steps": 20, "members": 2, "width": 16, "depth": 2, "rank": 4},
-    ),
+    "smoke": Settings("smoke", 1, ("random",), pairs=320, points=200, lengths=3, ggp=TINY_GGP),
     "quick": Settings("quick"),
     "paper": Settings("paper", repetitions=10, lengths=12),
-}  # fmt: skip
+}
 
 
 def function(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:

@@ -57,11 +57,8 @@ class Settings:
     """What is run.
 
     Attributes:
-        preset: name of the settings.
-        members: ensemble size of teachers and student.
         truths: truths that the teachers show.
         unseen: truths that the student is judged on.
-        windows: windows of each.
         student: settings of the `LearnedGain`.
         training: settings of `Imitation`, and `steps`, all of which are taken: it is to be near its teachers, not near the truth.
     """

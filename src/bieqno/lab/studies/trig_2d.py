@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from bieqno.lab.methods.regression import METHODS, Fit, Problem, compare_regressors, regression_methods
+from bieqno.lab.methods.regression import METHODS, TINY_GGP, Fit, Problem, compare_regressors, regression_methods
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
 DESCRIPTION = Description(
@@ -28,13 +28,11 @@ class Settings:
     """What is run.
 
     Attributes:
-        preset: name of the settings.
         repetitions: number of data sets; the grid is always the same, the noise is drawn anew.
         sides: observations along each dimension.
         targets: the paper's M'.
         pairs: number of (targets, observations) pairs that the paper's form is trained on.
         points: test points along each dimension, evenly spaced with both ends.
-        ggp: settings of `GGPRegressor`, trained on the data.
         lengths: number of length scales that the opponents' tuning starts from.
     """
 
@@ -49,14 +47,11 @@ class Settings:
 
 
 PRESETS = {
-    "smoke": Settings(
-        "smoke", 1, sides=(7, 8), pairs=320, points=24, lengths=3,
-        ggp={"max_steps": 20, "members": 2, "width": 16, "depth": 2, "rank": 4},
-    ),
+    "smoke": Settings("smoke", 1, sides=(7, 8), pairs=320, points=24, lengths=3, ggp=TINY_GGP),
     # A fifth of the paper's pairs, so that a data set takes well under a minute.
     "quick": Settings("quick", pairs=10_000),
     "paper": Settings("paper", repetitions=10),
-}  # fmt: skip
+}
 
 
 def function(x: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n"]:
