@@ -84,11 +84,14 @@ def test_what_results_say_is_text_and_never_markup():
     assert text.count("</script>") == 2
 
 
-OWN_SETUP = ("baseline", "EnNF", "EnKF tuned", "ETKF tuned", "LETKF tuned")  # what `bieqno compare` shows
+COMPARED = (  # by `bieqno compare`
+    "baseline", "EnNF", "EnKF tuned", "ETKF tuned", "serial EnSRF tuned", "iterative EnKF tuned", "particle filter tuned",
+    "LETKF tuned",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    "methods", [OWN_SETUP, *(e.description.methods for e in EXPERIMENTS.values() if e is not demo.EXPERIMENT)]
+    "methods", [COMPARED, *(e.description.methods for e in EXPERIMENTS.values() if e is not demo.EXPERIMENT)]
 )
 def test_methods_that_meet_in_a_figure_look_different(methods):
     styles = [style_of(method) for method in methods]

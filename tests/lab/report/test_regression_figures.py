@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import synthetic
 from matplotlib.colors import to_rgb
-from rich.console import Console
 
 from bieqno.lab.methods.regression import METHODS, Prediction
+from bieqno.lab.report.figures import study_figures
 from bieqno.lab.report.regression_figures import regression_figures
 from bieqno.lab.report.style import style_of
-from bieqno.lab.report.tables import study_tables
 from bieqno.lab.studies import Result, Row, step_1d, trig_2d
 
 
@@ -38,29 +37,12 @@ def test_each_study_has_its_figures(result, tmp_path):
             assert f"{arrays.sizes['observation']} observations" in text
 
 
-def test_one_colour_a_method():
+def test_each_method_has_its_own_colour():
     colours = [to_rgb(style_of(method).color) for method in (*METHODS, "gp-best")]
     assert len(set(colours)) == len(colours)
     assert style_of("new").label == "new"
 
 
-def test_tables_show_each_case_and_mark_the_chosen_kernel(result):
-    made = study_tables(result)
-    assert len(made) == len(result.arrays)
-    cells = list(made[0].columns[0].cells)
-    assert [cell.endswith("*") for cell in cells].count(True) == 1
-
-
-def test_tables_fit_80_columns():
-    # As wide as numbers of these studies get: y is of order one, a fit of the quick preset takes under 100 s.
-    widest = {
-        "rmse": 0.1234, "rmse_near_jump": 0.1234, "nlpd": -12.345, "crps": 0.1234, "coverage_95": 0.95, "seconds": 99.9,
-    }  # fmt: skip
-    rows = tuple(Row("random-100", m, metric, value, 0.1234, 5) for m in METHODS for metric, value in widest.items())
-    console = Console(width=80)
-    with console.capture() as captured:
-        console.print(
-            study_tables(Result("step-1d", "quick", 0, (*rows, Row("random-100", "gp-best", "rmse", 1.0, 1.0, 5))))[0]
-        )
-    assert "…" not in captured.get()
-    assert "NLPD" in captured.get()
+def test_a_study_without_stored_predictions_has_no_figures():
+    rows = (Row.of("eq, inside", "ggp", "log_likelihood", [0.5, 0.7]),)
+    assert study_figures(Result("neural-process", "quick", 0, rows)) == {}

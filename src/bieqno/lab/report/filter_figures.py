@@ -88,7 +88,7 @@ def _error_line(axes: Axes, rows: Sequence[Row], height: float) -> None:
             axes.text(size, height, f"✕{lost}", transform=top, color=style.color, fontsize=8, ha="center", va="top")
 
 
-def _bars(axes: Axes, x: Sequence[float], rows: Sequence[Row], **look: Any) -> None:
+def _bars(axes: Axes, x: Sequence[int], rows: Sequence[Row], **look: Any) -> None:
     """Draw the values of one method with bars of one standard error."""
     values, bars = [row.value for row in rows], [row.stderr or 0.0 for row in rows]
     axes.errorbar(x, values, bars, capsize=2, **look, **style_of(rows[0].method).keywords())

@@ -1,0 +1,72 @@
+"""The pages of `bieqno evaluate` and `bieqno compare`: complete in one file, and what users wrote is text."""
+
+import numpy as np
+import pytest
+import xarray as xr
+
+from bieqno.lab.report import comparison_page, evaluation_page
+from bieqno.lab.user_comparisons import Entry, Evaluation, Forecast
+
+EVIL = "<img src=x onerror=alert(1)> & $title"
+
+
+@pytest.fixture
+def found():
+    y = np.linspace(-1.0, 1.0, 12)
+    near, far = (
+        Forecast(y + gap * np.cos(9 * y), np.full(12, 0.2), 0.5, score) for gap, score in ((0.1, None), (0.5, 2.0))
+    )
+    return Evaluation(y, {"ggp": near, "gp-se": far, "gp-matern12": Forecast(y, np.full(12, 0.1), 0.5, 1.0)}, 30)
+
+
+def test_evaluation_names_the_chosen_process_and_marks_the_best(found):
+    headings, rows, best = evaluation_page.score_rows(found)
+    assert headings[:4] == ["method", "RMSE", "NLPD", "CRPS"]
+    assert [row[0] for row in rows] == ["gGP", "GP, SE *", "GP, Matérn-1/2"]
+    assert best == [(2, 1), (2, 2), (2, 3)]
+    assert "the CRPS of the gGP is lower by" in evaluation_page.verdict(found)
+
+
+def test_evaluation_page_is_one_file_of_text(found):
+    page = evaluation_page.evaluation_page(found, source=EVIL, target=EVIL, inputs=[EVIL], command=EVIL)
+    assert "<img" not in page
+    assert page.count("&lt;img src=x onerror=alert(1)&gt; &amp; $title") >= 4
+    assert "<script" not in page
+    assert page.count("<svg") == 2
+
+
+def entry(method, members, errors, diverged=(-1, -1), **settings):
+    lost = np.array(diverged)
+    values = np.where(lost < 0, errors, np.nan)
+    return Entry(method, members, settings, values, 0.5 * values, lost, np.zeros((2, 5, 3)))
+
+
+@pytest.fixture
+def entries():
+    return [
+        entry("EnNF", 4, [0.4, 0.6]), entry("EnKF tuned", 4, [0.1, 0.1], (-1, 3), inflation=1.05),
+        entry("EnNF", 16, [0.4, 0.4], (2, 2)), entry("EnKF tuned", 16, [0.3, 0.3], (1, 1), inflation=1.1),
+    ]  # fmt: skip
+
+
+def test_comparison_prefers_filters_that_did_not_diverge(entries):
+    headings, rows, best = comparison_page.comparison_rows(entries)
+    assert headings == ["filter", "N = 4", "N = 16"]
+    assert rows == [["EnNF", "0.500 ±0.100", "✕2"], ["EnKF, tuned", "0.100 ✕1", "✕2"]]
+    assert best == [(0, 1)]
+    assert comparison_page.verdict(entries) == "Lowest error: EnNF (0.500) at N = 4, none (all diverged) at N = 16."
+
+
+def test_comparison_page_is_one_file_of_text(entries):
+    arrays = xr.Dataset(
+        {"truth": (("run", "time", "state"), np.ones((2, 5, 3))),
+         "mean": (("entry", "run", "time", "state"), np.stack([one.mean for one in entries]))},
+        {"method": ("entry", [one.method for one in entries]), "members": ("entry", [one.members for one in entries]),
+         "time": np.arange(5.0)},
+    )  # fmt: skip
+    page = comparison_page.comparison_page(entries, arrays, burn_in=1, command=EVIL, setup_text=EVIL)
+    assert "<img" not in page
+    assert page.count("&lt;img src=x onerror=alert(1)&gt; &amp; $title") == 2
+    for words in ("inflation 1.05", "0.50 ✕1", "without the first 1", "Calibration of the spread"):
+        assert words in page
+    assert page.count("<svg") == 2
