@@ -4,10 +4,9 @@ from bieqno.operators.attention import AttentionPool, CrossAttentionPool
 from bieqno.operators.equivariant import ElementwiseOperator, EquivariantOperator
 from bieqno.operators.fixed import FourierFeatures, Standardiser, frozen
 from bieqno.operators.invariant import InvariantOperator
-from bieqno.operators.networks import MLP
+from bieqno.operators.networks import MLP, TrunkAndBranch
 from bieqno.operators.pooling import AbstractPool, CustomPool, MeanPool
 from bieqno.operators.posterior import PosteriorOperator
-from bieqno.operators.trunk import TrunkAndBranch
 
 __all__ = [
     "MLP",

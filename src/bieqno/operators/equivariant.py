@@ -12,12 +12,22 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.operators.invariant import InvariantOperator, check_elements
-from bieqno.operators.networks import MLP, Network, NetworkSettings, apply_network, check_output, output_size
+from bieqno.operators.networks import (
+    MLP,
+    Fourier,
+    Layers,
+    Network,
+    NetworkSettings,
+    apply_network,
+    check_output,
+    fitting_net,
+    output_size,
+)
 from bieqno.operators.pooling import AbstractPool, Elements, blank_padding, blank_parts
 
 
 class EquivariantOperator(eqx.Module):
-    """Takes a set of any size to as many vectors, in the order of the set.
+    """Map a set of any size to as many vectors, in the order of the set.
 
     Args:
         in_size: length of an element.
@@ -69,43 +79,23 @@ class EquivariantOperator(eqx.Module):
         **network: Unpack[NetworkSettings],
     ) -> None:
         self_key, interaction_key, fit_key = jax.random.split(key, 3)
-        self.embed_self = (
-            embed_self
-            if embed_self is not None
-            else MLP(
-                in_size,
-                width,
-                width=width,
-                depth=depth,
-                fourier_features=fourier_features,
-                fourier_scale=fourier_scale,
-                key=self_key,
-                **network,
-            )
-        )
+        layers: Layers = {"width": width, "depth": depth, **network}
+        fourier: Fourier = {"fourier_features": fourier_features, "fourier_scale": fourier_scale}
+        own = embed_self if embed_self is not None else MLP(in_size, width, **layers, **fourier, key=self_key)
+        self.embed_self = own
         self.interaction = InvariantOperator(
             in_size,
             None,
-            width=width,
-            depth=depth,
             pool=pool,
             embed=embed_interaction,
-            fourier_features=fourier_features,
-            fourier_scale=fourier_scale,
             chunk_size=chunk_size,
             key=interaction_key,
-            **network,
+            **layers,
+            **fourier,
         )
-        own = output_size(self.embed_self, in_size, role="the self-embedding network")
-        joined = own + self.interaction.out_size + context_size
-        if out_size is None:
-            if fit is not None:
-                raise ValueError("out_size=None leaves the fitting net out, but one was given")
-            self.fit = None
-        else:
-            self.fit = (
-                fit if fit is not None else MLP(joined, out_size, width=width, depth=depth, key=fit_key, **network)
-            )
+        own_size = output_size(own, in_size, role="the self-embedding network")
+        joined = own_size + self.interaction.out_size + context_size
+        self.fit = fitting_net(fit, joined, out_size, key=fit_key, **layers)
         self.in_size = in_size
         self.context_size = context_size
         self.out_size = joined if out_size is None else out_size
@@ -118,7 +108,7 @@ class EquivariantOperator(eqx.Module):
         elif joined != self.out_size:
             raise ValueError(f"the joined embeddings have {joined} values, not {self.out_size}")
         if self.interaction.pool.uses_query:
-            raise ValueError("the interaction is pooled for all elements alike; a pool that asks for a query cannot be")
+            raise ValueError("the interaction is pooled once for all elements; a pool that asks for a query cannot be")
 
     def __call__(
         self, elements: Elements, *, context: Float[Array, "c"] | None = None, mask: Bool[Array, "n"] | None = None
@@ -126,7 +116,7 @@ class EquivariantOperator(eqx.Module):
         """Apply the operator; padded rows of the result are zero.
 
         Args:
-            elements: the set, one row an element, or the parts of its rows; may be empty.
+            elements: the set, one row per element, or the parts of its rows; may be empty.
             context: vector shared by all elements, of length `context_size`.
             mask: which rows are elements, the others being padding; None if all are.
         """
@@ -148,9 +138,7 @@ class EquivariantOperator(eqx.Module):
 
 
 class ElementwiseOperator(eqx.Module):
-    """One network applied to every element alone: the plainest equivariant operator.
-
-    It is the shared ``phi_fit`` of the paper's lean forms.
+    """One network applied to every element alone: the shared ``phi_fit`` of the paper's lean forms.
 
     Example:
         >>> import jax, jax.numpy as jnp

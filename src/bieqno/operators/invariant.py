@@ -7,12 +7,21 @@ import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bieqno.operators.networks import MLP, Network, NetworkSettings, check_output, output_size
+from bieqno.operators.networks import (
+    MLP,
+    Fourier,
+    Layers,
+    Network,
+    NetworkSettings,
+    check_output,
+    fitting_net,
+    output_size,
+)
 from bieqno.operators.pooling import AbstractPool, CustomPool, Elements, MeanPool, pool_set
 
 
 class InvariantOperator(eqx.Module):
-    """Takes a set of any size to one vector that does not depend on the order of the set.
+    """Map a set of any size to one vector that does not depend on the order of the set.
 
     ``phi_fit(pool_k phi_embed(x_k))``. Every part can be replaced by a module of your own.
 
@@ -63,30 +72,12 @@ class InvariantOperator(eqx.Module):
         **network: Unpack[NetworkSettings],
     ) -> None:
         embed_key, fit_key = jax.random.split(key)
-        self.embed = (
-            embed
-            if embed is not None
-            else MLP(
-                in_size,
-                width,
-                width=width,
-                depth=depth,
-                fourier_features=fourier_features,
-                fourier_scale=fourier_scale,
-                key=embed_key,
-                **network,
-            )
-        )
+        layers: Layers = {"width": width, "depth": depth, **network}
+        fourier: Fourier = {"fourier_features": fourier_features, "fourier_scale": fourier_scale}
+        self.embed = embed if embed is not None else MLP(in_size, width, **layers, **fourier, key=embed_key)
         self.pool = as_pool(pool)
         pooled = self.pool.out_size(output_size(self.embed, in_size, role="the embedding network"))
-        if out_size is None:
-            if fit is not None:
-                raise ValueError("out_size=None leaves the fitting net out, but one was given")
-            self.fit = None
-        else:
-            self.fit = (
-                fit if fit is not None else MLP(pooled, out_size, width=width, depth=depth, key=fit_key, **network)
-            )
+        self.fit = fitting_net(fit, pooled, out_size, key=fit_key, **layers)
         self.in_size = in_size
         self.out_size = pooled if out_size is None else out_size
         self.chunk_size = chunk_size
@@ -107,9 +98,9 @@ class InvariantOperator(eqx.Module):
         """Apply the operator.
 
         Args:
-            elements: the set, one row an element, or the parts of its rows; may be empty.
+            elements: the set, one row per element, or the parts of its rows; may be empty.
             mask: which rows are elements, the others being padding; None if all are.
-            query: on whose behalf the set is pooled, for pools that ask (cross-attention).
+            query: what a cross-attention pool attends with.
         """
         check_elements(elements, self.in_size)
         pooled = pool_set(self.embed, self.pool, elements, mask=mask, query=query, chunk_size=self.chunk_size)
@@ -126,7 +117,7 @@ def check_elements(elements: Elements, in_size: int) -> None:
 
 
 def as_pool(pool: AbstractPool | Callable[[Array, Array], Array] | None) -> AbstractPool:
-    """The pool that was asked for: the mean if none was, a plain function as a pool."""
+    """Return a pool: the mean for None, a plain function as a pool."""
     if pool is None:
         return MeanPool()
     return pool if isinstance(pool, AbstractPool) else CustomPool(pool)

@@ -13,9 +13,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from bieqno.operators.equivariant import EquivariantOperator
-from bieqno.operators.networks import MLP
+from bieqno.operators.networks import MLP, TrunkAndBranch
 from bieqno.operators.pooling import MeanPool
-from bieqno.operators.trunk import TrunkAndBranch
 
 # Columns from which on a loop over neighbours is worth its steps: what it gives is kept, and not computed again wherever it
 # is used, as XLA would have it.

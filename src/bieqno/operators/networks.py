@@ -6,7 +6,7 @@ over the elements of a set. `MLP` is the default; a module of Equinox or of your
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, ClassVar, TypeAlias, TypedDict
+from typing import Any, ClassVar, TypeAlias, TypedDict, Unpack
 
 import equinox as eqx
 import jax
@@ -20,17 +20,31 @@ Network: TypeAlias = Callable[..., Any]
 
 
 class NetworkSettings(TypedDict, total=False):
-    """What every network inside an operator has in common, passed on to `MLP`."""
+    """Settings that all default networks inside an operator share."""
 
     activation: Callable[[Array], Array]
     residual: bool
+
+
+class Layers(NetworkSettings):
+    """The layers of a default network inside an operator."""
+
+    width: int
+    depth: int
+
+
+class Fourier(TypedDict):
+    """The Fourier features of a default embedding network inside an operator."""
+
+    fourier_features: int
+    fourier_scale: float
 
 
 class MLP(eqx.Module):
     """A multi-layer perceptron that accepts its input in parts.
 
     ``mlp(a, b)`` is ``mlp(concatenate([a, b]))``, computed without the concatenation: a part that all elements of a
-    set share (a pooled embedding, a context) is multiplied by its share of the first layer once, not once per element.
+    set share (a pooled embedding, a context) is multiplied by its columns of the first layer once, not once per element.
 
     Args:
         in_size: length of the (concatenated) input.
@@ -69,11 +83,9 @@ class MLP(eqx.Module):
         fourier_scale: float = 1.0,
         key: PRNGKeyArray,
     ) -> None:
-        for name, size in [("in_size", in_size), ("out_size", out_size), ("width", width)]:
+        for name, size in [("in_size", in_size), ("out_size", out_size), ("width", width), ("depth", depth)]:
             if size < 1:
                 raise ValueError(f"an MLP needs {name} of at least 1, got {size}")
-        if depth < 1:
-            raise ValueError(f"an MLP needs depth of at least 1 layer, got {depth}")
         if fourier_features < 0:
             raise ValueError(f"fourier_features must not be negative, got {fourier_features}")
         feature_key, *keys = jax.random.split(key, depth + 1)
@@ -108,16 +120,81 @@ class MLP(eqx.Module):
         for layer in others:
             activated = self.activation(hidden)
             following = layer(activated)
-            hidden = (
-                hidden + following
-                if self.residual and following.shape == hidden.shape and layer is not others[-1]
-                else following
-            )
+            keeps = self.residual and following.shape == hidden.shape and layer is not others[-1]
+            hidden = hidden + following if keeps else following
         return hidden
 
 
+class TrunkAndBranch(eqx.Module):
+    """A fitting net with a large part that is computed once per set, and a small part once per element.
+
+    ``phi_fit(own (+) shared) = branch(own (+) t_2) (+) t_1`` with ``t_1 (+) t_2 = trunk(shared)``.
+
+    Args:
+        own_size: length of an element's own part, which comes first in the input.
+        shared_size: length of the rest, which all elements of a set share.
+        branch_out: length of the branch's output.
+        trunk_out: length of t_1.
+        width: length of the trunk's hidden layers.
+        depth: number of its layers.
+        link: length of t_2, and of the branch's hidden layer.
+        scale: factor of the initial weights of both last layers; small where a result near zero is a good start.
+        key: random key of the initial weights.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> fit = TrunkAndBranch(2, 3, 1, 4, key=jax.random.key(0))
+        >>> fit(jnp.ones(2), jnp.ones(3)).shape, fit(jnp.ones(5)).shape
+        ((5,), (5,))
+    """
+
+    takes_parts: ClassVar[bool] = True
+    trunk: MLP
+    branch: MLP
+    own_size: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        own_size: int,
+        shared_size: int,
+        branch_out: int,
+        trunk_out: int,
+        *,
+        width: int = 128,
+        depth: int = 4,
+        link: int = 32,
+        scale: float = 1.0,
+        key: PRNGKeyArray,
+    ) -> None:
+        trunk_key, branch_key = jax.random.split(key)
+        silu = jax.nn.silu
+        layers = {"width": width, "depth": depth}
+        trunk = MLP(shared_size, trunk_out + link, **layers, activation=silu, residual=True, key=trunk_key)
+        branch = MLP(own_size + link, branch_out, width=link, depth=2, activation=silu, key=branch_key)
+        self.trunk, self.branch = (
+            eqx.tree_at(lambda net: net.layers[-1].weight, net, replace_fn=lambda weight: scale * weight)
+            for net in (trunk, branch)
+        )
+        self.own_size = own_size
+
+    def __check_init__(self) -> None:
+        link = self.branch.layers[0].weight.shape[1] - self.own_size
+        if not 0 <= link <= self.trunk.layers[-1].weight.shape[0]:
+            raise ValueError(f"the branch takes {link} values, the trunk gives {self.trunk.layers[-1].weight.shape[0]}")
+
+    def __call__(self, *parts: Float[Array, "_"]) -> Float[Array, "q"]:
+        """Apply the network to the concatenation of `parts`; a first part of `own_size` saves work."""
+        if parts[0].shape != (self.own_size,):
+            joined = jnp.concatenate(parts)
+            parts = (joined[: self.own_size], joined[self.own_size :])
+        own, *shared = parts
+        given = self.trunk(*shared)
+        kept = given.shape[0] - (self.branch.layers[0].weight.shape[1] - self.own_size)
+        return jnp.concatenate([self.branch(own, given[kept:]), given[:kept]])
+
+
 def _initial_layer(in_size: int, out_size: int, *, key: PRNGKeyArray) -> eqx.nn.Linear:
-    """A linear layer that keeps the variance of what rectifying activations pass on, without bias."""
+    """Return a layer that keeps the variance behind rectifying activations, with a bias of zero."""
     layer = eqx.filter_eval_shape(eqx.nn.Linear, in_size, out_size, key=key)  # draws nothing, for both are replaced
     weight = jax.nn.initializers.he_normal(in_axis=1, out_axis=0)(key, (out_size, in_size))
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(out_size)))
@@ -144,6 +221,17 @@ def apply_network(network: Network, *parts: Array) -> Array:
     return network(jnp.concatenate(parts))
 
 
+def fitting_net(
+    network: Network | None, in_size: int, out_size: int | None, *, key: PRNGKeyArray, **layers: Unpack[Layers]
+) -> Network | None:
+    """Return the fitting net of an operator: the given one, the default `MLP`, or none for `out_size` None (lean form)."""
+    if out_size is None:
+        if network is not None:
+            raise ValueError("out_size=None leaves the fitting net out, but one was given")
+        return None
+    return network if network is not None else MLP(in_size, out_size, key=key, **layers)
+
+
 def check_linear(layer: eqx.nn.Linear) -> None:
     """Refuse a linear layer whose arrays are not what its sizes say."""
     expected = [(layer.out_features, layer.in_features), (layer.out_features,)][: 1 + layer.use_bias]
@@ -154,7 +242,7 @@ def check_linear(layer: eqx.nn.Linear) -> None:
 
 
 def output_size(network: Network, in_size: int, *, role: str) -> int:
-    """Length of a network's output for an input of `in_size`, found without computing it.
+    """Return the length of a network's output for an input of `in_size`, without computing it.
 
     Raises:
         ValueError: if the network does not accept such an input or does not give a vector back.

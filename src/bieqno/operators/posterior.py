@@ -14,12 +14,12 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.operators.equivariant import ElementwiseOperator, EquivariantOperator
 from bieqno.operators.invariant import InvariantOperator
-from bieqno.operators.networks import MLP, NetworkSettings
+from bieqno.operators.networks import MLP, Fourier, Layers, NetworkSettings
 from bieqno.operators.pooling import AbstractPool
 
 
 class PosteriorOperator(eqx.Module):
-    """Takes input elements and a set of observations to one result per input element.
+    """Map input elements and a set of observations to one result per input element.
 
     The inputs are samples of a prior (and the results samples of the posterior), or coordinates (and the results
     the distribution there).
@@ -79,50 +79,23 @@ class PosteriorOperator(eqx.Module):
         **network: Unpack[NetworkSettings],
     ) -> None:
         input_key, observation_key, fit_key = jax.random.split(key, 3)
-        part_size = None if lean else width
-        self.inputs = (
-            inputs
-            if inputs is not None
-            else EquivariantOperator(
-                in_size,
-                part_size,
-                width=width,
-                depth=depth,
-                fourier_features=fourier_features,
-                fourier_scale=fourier_scale,
-                chunk_size=chunk_size,
-                key=input_key,
-                **network,
-            )
-        )
-        self.observations = (
-            observations
-            if observations is not None
-            else InvariantOperator(
-                observation_size,
-                part_size,
-                width=width,
-                depth=depth,
-                pool=pool,
-                fourier_features=fourier_features,
-                fourier_scale=fourier_scale,
-                chunk_size=chunk_size,
-                key=observation_key,
-                **network,
-            )
-        )
         if observations is not None and pool is not None:
             raise ValueError("pool belongs to the default F_I; give it to your own `observations`")
+        layers: Layers = {"width": width, "depth": depth, **network}
+        fourier: Fourier = {"fourier_features": fourier_features, "fourier_scale": fourier_scale}
+        size, chunks = None if lean else width, chunk_size
+        if inputs is None:
+            inputs = EquivariantOperator(in_size, size, chunk_size=chunks, key=input_key, **layers, **fourier)
+        if observations is None:
+            observations = InvariantOperator(
+                observation_size, size, pool=pool, chunk_size=chunks, key=observation_key, **layers, **fourier
+            )
+        self.inputs, self.observations = inputs, observations
         self.in_size, self.observation_size, self.out_size = in_size, observation_size, out_size
         joined = self._shape_of(self._embed)[1]
-        if fit is not None:
-            self.fit = fit
-        elif lean:
-            self.fit = ElementwiseOperator(MLP(joined, out_size, width=width, depth=depth, key=fit_key, **network))
-        else:
-            self.fit = EquivariantOperator(
-                joined, out_size, width=width, depth=depth, chunk_size=chunk_size, key=fit_key, **network
-            )
+        if fit is None and lean:
+            fit = ElementwiseOperator(MLP(joined, out_size, key=fit_key, **layers))
+        self.fit = fit or EquivariantOperator(joined, out_size, chunk_size=chunks, key=fit_key, **layers)
 
     def __check_init__(self) -> None:
         shape = self._shape_of(self.__call__)
@@ -140,8 +113,8 @@ class PosteriorOperator(eqx.Module):
         """Apply the map; padded rows of the result are zero.
 
         Args:
-            inputs: prior elements or coordinates, one a row; may be empty.
-            observations: what was observed, one a row; may be empty.
+            inputs: prior elements or coordinates, one per row; may be empty.
+            observations: what was observed, one per row; may be empty.
             input_mask: which rows of `inputs` are elements; None if all are.
             observation_mask: which rows of `observations` are elements; None if all are.
         """
@@ -155,14 +128,14 @@ class PosteriorOperator(eqx.Module):
         input_mask: Bool[Array, "n"] | None = None,
         observation_mask: Bool[Array, "m"] | None = None,
     ) -> Float[Array, "n joined"]:
-        """F_E(inputs) beside F_I(observations), the latter asked by each input where the pool cares."""
+        """Return F_E(inputs) beside F_I(observations), the latter queried by each input where the pool uses a query."""
         own = self.inputs(inputs, mask=input_mask)
         # What does not depend on the query is computed once: vmap leaves it unbatched.
         seen = jax.vmap(lambda q: self.observations(observations, mask=observation_mask, query=q))(own)
         return jnp.concatenate([own, seen], axis=1)
 
     def _shape_of(self, method: Callable[..., Array]) -> tuple[int, ...]:
-        """Shape of what a method gives for one input and one observation, found without computing it."""
+        """Return the shape of a method's result for one input and one observation, without computing it."""
         dtype = jnp.zeros(()).dtype
         return eqx.filter_eval_shape(
             method,
