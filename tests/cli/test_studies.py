@@ -21,6 +21,7 @@ from bieqno.cli.console import choose_reporter
 from bieqno.lab.methods.regression import Prediction
 from bieqno.lab.studies import EXPERIMENTS, Progress, read_result, step_1d
 
+pytestmark = pytest.mark.standard_promotion("the command runs as a user has it, with code of the user's own")
 METHODS = ("ggp", "gp-se", "gp-matern12")
 
 

@@ -11,6 +11,7 @@ import xarray as xr
 from bieqno.assimilation import EnNF, LearnedGain, load_filter
 from bieqno.lab.system_files import read_observations, read_system_file
 
+pytestmark = pytest.mark.standard_promotion("the command runs as a user has it, with code of the user's own")
 # As little of everything as still passes through all of the code.
 SMALL = """
 seed = 0
@@ -144,7 +145,8 @@ def test_imitation_with_separate_weights(bieqno, folder, tmp_path):
 
 
 def test_learned_gain_against_the_truth(bieqno, folder, tmp_path):
-    setup = changed(folder, tmp_path, ("radius = 6.0\nwidth = 8\nsmall = 4\nchannels = 2", 'width = 8\ndepth = 2\nkind = "learned-gain"'))
+    local = "radius = 6.0\nwidth = 8\nsmall = 4\nchannels = 2"
+    setup = changed(folder, tmp_path, (local, 'width = 8\ndepth = 2\nkind = "learned-gain"'))
     done = bieqno("train-filter", setup, "--out", tmp_path / "filter.bieqno")
     assert done.code == 0, done.err
     assert isinstance(load_filter(tmp_path / "filter.bieqno"), LearnedGain)

@@ -10,6 +10,7 @@ import pytest
 from bieqno.cli.table_files import pick, read_table
 from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, load_regressor
 
+pytestmark = pytest.mark.standard_promotion("the command runs as a user has it, with code of the user's own")
 QUICK = ("--trained", "--steps", 20, "--members", 1)
 
 
