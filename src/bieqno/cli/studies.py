@@ -50,9 +50,7 @@ def report(folder: Annotated[Path, typer.Argument(help="Folder of the results.")
 
 
 def run(
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME", help="As `bieqno list` shows them; or all: all but demo.")
-    ],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="As `bieqno list` shows them; or all, but demo.")],
     preset: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("runs"),
@@ -115,7 +113,9 @@ def _run_study(
 
     name = study.name
     config = provenance(name, study.presets[preset], seed)
-    config |= {"only": only, "key": run_key(config), "command": _command(name, preset, seed, only)}
+    chosen = "".join(f" --only {shlex.quote(method)}" for method in only)
+    command = f"bieqno run {name} --preset {preset} --seed {seed}{chosen}"
+    config |= {"only": only, "key": run_key(config), "command": command}
     if resume and _is_finished(out / name, config["key"], only):
         reporter.report(
             "already", f"{name} is finished already, in {out / name}", experiment=name, folder=str(out / name)
@@ -157,11 +157,6 @@ def _is_finished(folder: Path, key: str, only: list[str]) -> bool:
     return config.get("key") == key and config.get("only") == only
 
 
-def _command(name: str, preset: str, seed: int, only: Sequence[str]) -> str:
-    chosen = "".join(f" --only {shlex.quote(method)}" for method in only)
-    return f"bieqno run {name} --preset {preset} --seed {seed}{chosen}"
-
-
 def _print_how_to_resume(what: str, count: int) -> None:
     kept = "no case was finished" if not count else f"{count} finished case{'s are' if count > 1 else ' is'} kept"
     again = shlex.join(["bieqno", *(word for word in sys.argv[1:] if word != "--resume"), "--resume"])
@@ -169,12 +164,7 @@ def _print_how_to_resume(what: str, count: int) -> None:
 
 
 def prepare_folder(out: Path, studies: Iterable[str]) -> None:
-    """Make the folder of all results, or say why it cannot be used.
-
-    Raises:
-        ValueError: if the folder, or that of a study, holds something else.
-        OSError: if nothing can be written there.
-    """
+    """Make the folder of all results, or say why it cannot be used: it holds something else, or is not writable."""
     from bieqno.lab.results import METRICS_FILE
 
     if out.exists() and not out.is_dir():

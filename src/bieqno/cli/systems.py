@@ -30,7 +30,7 @@ def init(
 
     Example: bieqno init my_system
     """
-    from bieqno.persistence.tensorfile import replace_file
+    from bieqno.persistence import replace_file
 
     there = [name for name in _EXAMPLE if (folder / name).exists()]
     if there:
@@ -115,16 +115,12 @@ def train_filter(
 def assimilate(
     setup: Setup,
     observations: Annotated[
-        Path, typer.Option("--observations", help="netCDF file: one row per window, NaN where a value is missing.")
+        Path, typer.Option("--observations", help="netCDF file: one row per window, NaN if missing.")
     ],
     filter: Annotated[Path, typer.Option("--filter", help="File that `bieqno train-filter` wrote.")],
     out: Annotated[Path, typer.Option("--out", help="netCDF file of the analysis.")] = Path("analysis.nc"),
-    variable: Annotated[
-        str | None, typer.Option("--variable", help="Name of the observed variable, if not 'observed'.")
-    ] = None,
-    start: Annotated[
-        Path | None, typer.Option("--start", help="An earlier analysis, to continue from its last window.")
-    ] = None,
+    variable: Annotated[str | None, typer.Option("--variable", help="Its variable, if not 'observed'.")] = None,
+    start: Annotated[Path | None, typer.Option("--start", help="An earlier analysis to continue from.")] = None,
     members: Annotated[int | None, typer.Option("--members", min=2, help="Ensemble size, if not the file's.")] = None,
 ) -> None:
     """Assimilate observations: forecast and analyse window by window; write both ensembles of every window.
@@ -152,10 +148,8 @@ def assimilate(
     if members is not None and len(ensemble) != members:
         raise ValueError(f"the ensemble in {start} has {len(ensemble)} members, not {members}; leave out --members")
     with interruptible(lambda: "nothing was written"):
-        run = cycle(
-            fitting, file.system, ensemble, series.observations,
-            record=keep_ensembles, first_window=first_window, key=run_key,
-        )  # fmt: skip
+        filtered = {"record": keep_ensembles, "first_window": first_window, "key": run_key}
+        run = cycle(fitting, file.system, ensemble, series.observations, **filtered)
         diverged = int(run.diverged)
     about = {"setup": str(setup), "observations": str(observations), "filter": str(filter), "seed": file.settings.seed}
     data = analysis_dataset(run, series, file, first_window=first_window, attributes=about)
@@ -175,11 +169,9 @@ def assimilate(
 def compare(
     setup: Setup,
     filter: Annotated[
-        Path | None, typer.Option("--filter", help="A trained filter; if not given, one is trained and saved in --out.")
+        Path | None, typer.Option("--filter", help="A trained filter; by default one is trained.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="Folder of the page, the numbers and the series.")] = Path(
-        "comparison"
-    ),
+    out: Annotated[Path, typer.Option("--out", help="Folder of page, numbers and series.")] = Path("comparison"),
 ) -> None:
     """Compare the neural filter with all tuned classical filters in a twin experiment of that very system.
 
@@ -265,7 +257,7 @@ def _write_comparison(entries: Any, truth: Any, file: "SystemFile", command: str
     from bieqno.lab.jsontext import json_text
     from bieqno.lab.report.comparison_page import comparison_page
     from bieqno.lab.user_comparisons import entries_dataset
-    from bieqno.persistence.tensorfile import replace_file
+    from bieqno.persistence import replace_file
 
     arrays = entries_dataset(entries, truth, window=file.window)
     text = file.path.read_text(encoding="utf-8")

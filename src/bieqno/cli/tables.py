@@ -157,7 +157,7 @@ def _regressor(
 
     if not trained:
         return PretrainedGGPRegressor(correction=not no_correction, fine_tune=fine_tune, random_state=seed)
-    given = {"max_steps": steps, "members": members}
+    given: dict[str, Any] = {"max_steps": steps, "members": members}
     return GGPRegressor(**{name: value for name, value in given.items() if value is not None}, random_state=seed)
 
 
@@ -204,7 +204,7 @@ def _write_evaluation(found: Any, table: Path, target: str, inputs: list[str], o
 
     command = shlex.join(["bieqno", *sys.argv[1:]])
     page = evaluation_page(found, source=table.name, target=target, inputs=inputs, command=command)
-    content = {"table": str(table), "target": target, "inputs": inputs, "command": command}
+    content: dict[str, Any] = {"table": str(table), "target": target, "inputs": inputs, "command": command}
     content |= {"rows_learned_from": found.trained, "rows_held_out": len(found.observed), "levels": LEVELS.tolist()}
     content |= {"best_gaussian_process": found.opponent, "ggp_minus_best_gaussian_process": found.difference()}
     content["scores"] = {name: found.scores(name) for name in found.forecasts}

@@ -21,12 +21,5 @@ def known_to_json(content: Any) -> Any:
 
 
 def json_text(content: Any) -> str:
-    """Return the text of a JSON file.
-
-    Example:
-        >>> print(json_text({"rmse": float("inf")}), end="")
-        {
-         "rmse": null
-        }
-    """
+    """Return the text of a JSON file."""
     return json.dumps(known_to_json(content), indent=1, allow_nan=False) + "\n"

@@ -8,7 +8,7 @@ from bieqno.assimilation import Flow, Observation
 SIZE = 40
 
 
-def tendency(z):
+def tendency(z: jnp.ndarray) -> jnp.ndarray:
     """Return the time derivative of one state (Lorenz-96), written with jax.numpy."""
     return (jnp.roll(z, -1) - jnp.roll(z, 2)) * jnp.roll(z, 1) - z + 8.0
 

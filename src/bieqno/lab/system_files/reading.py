@@ -26,31 +26,18 @@ from bieqno.lab.system_files.schema import Settings, TruthTable, check_table
 
 @dataclass(frozen=True)
 class SystemFile:
-    """A system of the user's own, with the settings of its file.
-
-    Attributes:
-        path: the file.
-        settings: its tables.
-        system: model, observation, state and places.
-        window: time between two observations.
-        spread: standard deviation of the first ensemble in each variable.
-        first: mean of the first ensemble, or the ensemble itself; None for states of a free run.
-        teacher: the filter to imitate, if there is one.
-    """
+    """A system of the user's own, with the settings of its file."""
 
     path: Path
     settings: Settings
     system: System
-    window: float
-    spread: Float[Array, "n"]
-    first: Float[np.ndarray, "..."] | None
-    teacher: Filter
+    window: float  # time between two observations
+    spread: Float[Array, "n"]  # standard deviation of the first ensemble
+    first: Float[np.ndarray, "..."] | None  # mean of the first ensemble, or the ensemble itself; None for a free run
+    teacher: Filter  # the filter to imitate
 
     def trials(self, windows: int, *, truths: int, members: int, key: PRNGKeyArray) -> Trials:
-        """Simulate truths with observations and first ensembles, to teach, tune and test on.
-
-        Filters evaluate the error law at the observed value, as they must where the truth is not known.
-        """
+        """Simulate truths with observations and first ensembles; the error law is evaluated at the observed value."""
         trials = make_trials(
             self.system, windows, truths=truths, members=members, spread=self.spread, disturbance=self.spread, key=key
         )
@@ -72,11 +59,7 @@ class SystemFile:
 
 
 def read_system_file(path: Path) -> SystemFile:
-    """Read a system file and import what it names from the file's folder.
-
-    Raises:
-        ValueError: if the file or an object is not what it should be, naming file and key.
-    """
+    """Read a system file and import what it names; what is wrong is a ValueError that names file and key."""
     try:
         settings = check_table(Settings, tomllib.loads(path.read_text(encoding="utf-8")))
         _check_numbers(settings)
@@ -123,15 +106,12 @@ def read_system_file(path: Path) -> SystemFile:
         raise ValueError(f"{path}: {error}") from error
     teacher = find("training", "teacher", lambda item: check_filter(_object(item), system)) or EnKF(centred=False)
     window = settings.model.window or float(getattr(model, "window", 1.0))
-    spread = jnp.broadcast_to(jnp.asarray(spread, float), (n,))
-    return SystemFile(path, settings, system, window, spread, first, teacher)
+    each = jnp.broadcast_to(jnp.asarray(spread, float), (n,))
+    return SystemFile(path, settings, system, window, each, first, teacher)
 
 
 def find_object(name: str, folder: Path) -> Any:
     """Return the object that a text such as ``my_model:observation`` names, from the folder or what is installed.
-
-    Raises:
-        ValueError: if there is no such module or object, or importing it fails.
 
     Example:
         >>> find_object("math:pi", Path("."))
@@ -165,11 +145,7 @@ def _tried(model: Any, state: Float[Array, "n"]) -> Any:
 
 
 def check_filter(filter: Any, system: System) -> Filter:
-    """Return the filter if it takes the ensembles and observations of a system; try it without computing.
-
-    Raises:
-        ValueError: if it does not.
-    """
+    """Return the filter if it takes ensembles and observations of a system, a ValueError if not; nothing is computed."""
     if not callable(filter):
         raise ValueError(f"expected a filter, got {type(filter).__name__}")
     ensemble = jnp.stack([system.state] * 4)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -60,7 +60,7 @@ def observations_dataset(twin: Twin, file: SystemFile) -> xr.Dataset:
 
 
 def analysis_dataset(
-    run: Run, series: Series, file: SystemFile, *, first_window: int, attributes: Mapping[str, str | int]
+    run: Run, series: Series, file: SystemFile, *, first_window: int, attributes: Mapping[str, Any]
 ) -> xr.Dataset:
     """Return an analysis with its observations, at the times of their file, and with the number of its last window."""
     found, axis = series.variable, series.variable.dims[0]

@@ -26,17 +26,15 @@ def train_student(
 ) -> FitResult[Any]:
     """Train the filter of a system file, with validation and early stopping unless the file says otherwise.
 
-    Args:
-        file: the system file.
-        checkpoint: folder for the checkpoints; a training that finds its own there continues from them.
-        on_progress: see `fit`.
-        warn: called with what the user should know.
-        key: random key of everything.
+    A training that finds checkpoints of its own in the folder `checkpoint` continues from them.
     """
     training, validation = file.settings.training, asdict(file.settings.validation)
     objective_key, student_key, shared_key, own_key = jax.random.split(key, 4)
-    build = _imitation if isinstance(training, ImitationTable) else _against_truth
-    objective = build(file, training, warn, objective_key)
+    objective = (
+        _imitation(file, training, warn, objective_key)
+        if isinstance(training, ImitationTable)
+        else _against_truth(training)
+    )
     student = _untrained(file, objective, student_key)
     own_steps = getattr(file.settings.filter, "own_steps", 0)
     given = {name: value for name, value in validation.items() if value is not None}
@@ -46,13 +44,14 @@ def train_student(
             if on_progress is not None:
                 on_progress(progress._replace(step=before + progress.step, steps=training.steps + own_steps))
 
+        folder, validate = checkpoint and checkpoint / part, Validation(**given) if training.validate else None
         return train_filter(
             student,
             file.system,
             objective,
             steps=steps,
-            validate=Validation(**given) if training.validate else None,
-            checkpoint=None if checkpoint is None else checkpoint / part,
+            validate=validate,
+            checkpoint=folder,
             on_progress=report,
             key=key,
         )
@@ -79,7 +78,7 @@ def _untrained(file: SystemFile, objective: Any, key: PRNGKeyArray) -> Any:
     return objective.lessons.standardise(student) if isinstance(objective, Imitation) else student
 
 
-def _against_truth(file: SystemFile, training: TruthTable, warn: Warn, key: PRNGKeyArray) -> AgainstTruth:
+def _against_truth(training: TruthTable) -> AgainstTruth:
     truths = training.truths or [min(40, max(5, 160 // size)) for size in training.sizes]
     sizes = dict(zip(training.sizes, truths, strict=True))
     low, high = training.missing
@@ -93,13 +92,5 @@ def _imitation(file: SystemFile, training: ImitationTable, warn: Warn, key: PRNG
     lessons = teach(file.teacher, file.system, trials, key=run_key)
     if lessons.left_out:
         warn(f"{lessons.left_out} of {training.truths} runs of the teacher diverged or lost the truth and are left out")
-    return Imitation(
-        lessons,
-        sizes=training.sizes,
-        members=training.batch,
-        rerun=training.rerun,
-        shift=training.shift,
-        noise=training.noise,
-        translation=training.translation,
-        learning_rate=training.learning_rate,
-    )
+    same = ("sizes", "rerun", "shift", "noise", "translation", "learning_rate")
+    return Imitation(lessons, members=training.batch, **{name: getattr(training, name) for name in same})
