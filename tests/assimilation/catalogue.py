@@ -1,5 +1,7 @@
 """Every filter and wrapper, for the tests that all of them must pass."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -15,14 +17,19 @@ from bieqno.assimilation import (
     IterativeEnKF,
     LearnedGain,
     LinearModel,
+    LocalEnNF,
+    LocalUpdate,
+    Neighbourhoods,
     Neighbours,
     ParticleFilter,
+    Places,
     PriorInflated,
     Relaxed,
     Rotated,
     SerialEnSRF,
     ThreeDVar,
 )
+from bieqno.operators import Standardiser
 
 SIZE = 6
 RING = jnp.arange(float(SIZE))[:, None]
@@ -36,6 +43,15 @@ def model() -> LinearModel:
 
 def _all_near(observed: int) -> Neighbours:
     return Neighbours.within(jnp.inf, RING, RING[:observed])
+
+
+def _local(observed: int) -> LocalEnNF:
+    """With a narrow extent, so that an analysis of a few of the states here is clipped."""
+    places, unit = Places(RING), Standardiser.unit(1)
+    near = Neighbourhoods.of(places, places.at(range(observed)), radius=2.0, reach=1.0)
+    settings = {"width": 8, "small": 4, "channels": 2, "key": jax.random.key(7)}
+    update = LocalUpdate(1, state=unit, predicted=unit, radius=2.0, reach=1.0, extent=jnp.array([1.5]), **settings)
+    return LocalEnNF(update, near)
 
 
 # What makes each filter for the first so many of the variables; made anew, so that it follows the precision.
@@ -52,6 +68,7 @@ FILTERS = {
     "3D-Var": lambda observed: ThreeDVar(jnp.eye(SIZE)),
     "EnNF": lambda observed: EnNF(observed, width=8, depth=2, key=jax.random.key(8)),
     "LearnedGain": lambda observed: LearnedGain(observed, width=8, depth=2, key=jax.random.key(9)),
+    "LocalEnNF": _local,
     "climatology": lambda observed: Climatology(jax.random.normal(jax.random.key(9), (50, SIZE))),
 }
 
@@ -67,7 +84,6 @@ def analyse(filter, prior, observed, key):
     return filter(prior, observed, key=key)
 
 
-@eqx.filter_jit
 def update(filter, prior, observed, perturbed):
     """One analysis with given perturbed observations, compiled likewise."""
-    return filter.update(prior, observed, perturbed)
+    return analyse(filter, prior, dataclasses.replace(observed, perturbed=perturbed), jax.random.key(0))

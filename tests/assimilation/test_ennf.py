@@ -13,18 +13,21 @@ from bieqno import PersistenceError
 from bieqno.assimilation import (
     EnKF,
     EnNF,
+    Imitation,
     Inflated,
     Lorenz63,
     Observation,
-    imitate,
+    System,
     load_filter,
     make_trials,
     save_filter,
     teach,
+    train_filter,
 )
 
 KEY = jax.random.key(3)
 OBSERVATION = Observation([0, 2], 0.5)
+SYSTEM = System(Lorenz63(), OBSERVATION, jnp.ones(3), limit=1e3)
 STATES = jax.random.normal(KEY, (40, 3)) * 5 + 2
 
 
@@ -94,7 +97,7 @@ def test_work_on_observations_is_done_once():
     def operations(variables):
         filter = EnNF(200, width=8, depth=1, key=KEY)
         observed = Observation(lambda z: jnp.resize(z, 200), 1.0).window(jnp.zeros(200))
-        compiled = update.lower(filter, jnp.zeros((4, variables)), observed, jnp.zeros((4, 200))).compile()
+        compiled = analyse.lower(filter, jnp.zeros((4, variables)), observed, KEY).compile()
         return compiled.compiled.cost_analysis()["flops"]
 
     first_layers = 2 * 2 * 4 * 400 * 8  # two embeddings of 4 members: 400 values to 8
@@ -148,8 +151,7 @@ def test_what_does_not_fit_is_refused():
 
 @pytest.fixture(scope="module")
 def lessons():
-    trials = make_trials(Lorenz63(), OBSERVATION, 30, state=jnp.ones(3), truths=3, members=20, key=KEY)
-    return teach(EnKF(centred=False), Lorenz63(), OBSERVATION, trials, key=KEY)
+    return teach(EnKF(centred=False), SYSTEM, make_trials(SYSTEM, 30, truths=3, members=20, key=KEY), key=KEY)
 
 
 def test_lessons_are_what_the_teacher_did(lessons):
@@ -157,26 +159,27 @@ def test_lessons_are_what_the_teacher_did(lessons):
     assert lessons.pairs == 270
     k = 17
     observed = OBSERVATION.window(lessons.value[k], reference=lessons.reference[k])
-    again = EnKF(centred=False).update(lessons.prior[k], observed, lessons.perturbed[k])
+    again = update(EnKF(centred=False), lessons.prior[k], observed, lessons.perturbed[k])
     np.testing.assert_allclose(again, lessons.posterior[k], atol=1e-4)
 
 
 def test_runs_that_went_wrong_are_left_out_and_counted():
-    trials = make_trials(Lorenz63(), OBSERVATION, 30, state=jnp.ones(3), truths=3, members=20, key=KEY)
+    trials = make_trials(SYSTEM, 30, truths=3, members=20, key=KEY)
     spoiled = eqx.tree_at(lambda t: t.ensembles, trials, trials.ensembles.at[1].set(1e9))
-    found = teach(EnKF(centred=False), Lorenz63(), OBSERVATION, spoiled, key=KEY)
+    found = teach(EnKF(centred=False), SYSTEM, spoiled, key=KEY)
     assert (found.runs, found.left_out, found.prior.shape[0]) == (2, 1, 60)
     with pytest.raises(ValueError, match="all 3 runs of the teacher"):
-        teach(EnKF(centred=False), Lorenz63(), OBSERVATION, spoiled, lost=0.0, key=KEY)
+        teach(EnKF(centred=False), SYSTEM, spoiled, lost=0.0, key=KEY)
 
 
 def test_it_learns_and_standardisation_stays(lessons):
     filter = lessons.standardise(EnNF(2, width=16, depth=2, key=KEY))
-    trained = imitate(filter, lessons, steps=60, sizes=(4,), members=64, key=KEY)
+    objective = Imitation(lessons, sizes=(4,), members=64, rerun=False)
+    trained = train_filter(filter, SYSTEM, objective, steps=60, validate=None, key=KEY)
     # A filter that learned nothing would stay where it began.
     assert np.mean(trained.losses[-10:]) < 0.5 * np.mean(trained.losses[:5])
     assert eqx.tree_equal(trained.module.scaling, filter.scaling)
-    tuned = imitate(trained.module.stacked(3), lessons, steps=20, sizes=(4,), members=64, key=KEY)
+    tuned = train_filter(trained.module.stacked(3), SYSTEM, objective, steps=20, validate=None, key=KEY)
     weights = jax.tree.leaves(eqx.filter(trained.module.operator, eqx.is_array))
     for own, shared in zip(tuned.module.weights, weights, strict=True):
         assert own.shape == (3, *shared.shape)

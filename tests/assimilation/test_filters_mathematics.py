@@ -24,6 +24,7 @@ from bieqno.assimilation import (
     Relaxed,
     Rotated,
     SerialEnSRF,
+    System,
     ThreeDVar,
     cycle,
     distances,
@@ -155,7 +156,8 @@ def test_every_filter_tends_to_the_kalman_filter(name):
     """Cycled over a linear model: the distance to the exact posterior mean falls like 1/sqrt(N)."""
     filter, model, observation = LINEAR[name](), catalogue.model(), Observation(range(3), 0.7)
     windows, size = 4, catalogue.SIZE
-    twin = simulate(model, observation, windows, state=jnp.ones(size), key=jax.random.key(0))
+    system = System(model, observation, jnp.ones(size))
+    twin = simulate(system, windows, key=jax.random.key(0))
     mean, P = jnp.zeros(size), jnp.eye(size)
     H, R = jnp.eye(3, size), 0.49 * jnp.eye(3)
     exact = []
@@ -168,7 +170,7 @@ def test_every_filter_tends_to_the_kalman_filter(name):
 
         def one(key, members=members):
             ensemble = jax.random.normal(key, (members, size))
-            run = cycle(filter, model, observation, ensemble, twin.observations, key=key)
+            run = cycle(filter, system, ensemble, twin.observations, key=key)
             gap = run.kept["mean"] - jnp.array(exact)
             return jnp.mean(gap**2), jnp.mean((run.kept["spread"][-1] ** 2 - jnp.diagonal(P)) ** 2)
 
@@ -188,9 +190,10 @@ def test_kalman_limit_with_model_error():
     """One window of a noisy linear model: variance grows by that of the error, then shrinks by the Kalman filter."""
     model = NoisyModel(LinearModel(jnp.array([[0.9]])), 0.5)
     observation = Observation([0], 1.0)
-    twin = simulate(model, observation, 1, state=jnp.zeros(1), key=jax.random.key(0))
+    system = System(model, observation, jnp.zeros(1))
+    twin = simulate(system, 1, key=jax.random.key(0))
     ensemble = jax.random.normal(jax.random.key(1), (20000, 1))
-    run = cycle(ETKF(), model, observation, ensemble, twin.observations, key=jax.random.key(2))
+    run = cycle(ETKF(), system, ensemble, twin.observations, key=jax.random.key(2))
     prior = 0.81 + 0.25
     # Variances of 20,000 draws are accurate to 1 %; three times that.
     assert np.isclose(float(run.kept["prior_spread"][0, 0]) ** 2, prior, rtol=0.03)

@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 from catalogue import analyse
 
-from bieqno.assimilation import ETKF, EnKF, LearnedGain, Lorenz63, Observation, imitate, make_trials, teach
+from bieqno.assimilation import (
+    ETKF,
+    EnKF,
+    Imitation,
+    LearnedGain,
+    Lorenz63,
+    Observation,
+    System,
+    make_trials,
+    teach,
+    train_filter,
+)
 
 OBSERVATION = Observation([0, 2], np.array([[1.0, 0.3], [0.3, 0.5]]))
 
@@ -50,20 +61,21 @@ def test_units_do_not_matter():
 
 
 def test_it_tells_its_teachers_apart():
-    model, observation = Lorenz63(), Observation([0, 2], 1.0)
-    trials = make_trials(model, observation, 30, state=jnp.ones(3), truths=2, members=8, key=jax.random.key(0))
-    shown = [teach(f, model, observation, trials, key=jax.random.key(1)) for f in (EnKF(), ETKF())]
+    observation = Observation([0, 2], 1.0)
+    system = System(Lorenz63(), observation, jnp.ones(3))
+    trials = make_trials(system, 30, truths=2, members=8, key=jax.random.key(0))
+    shown = [teach(f, system, trials, key=jax.random.key(1)) for f in (EnKF(), ETKF())]
     lessons = type(shown[0]).together(*shown)
     student = LearnedGain(2, teachers=2, width=16, key=jax.random.key(2))
-    settings = {"steps": 150, "sizes": (8,), "members": 128, "shift": 0.0, "noise": 0.0}
-    trained = imitate(student, lessons, **settings, key=jax.random.key(3))
+    objective = Imitation(lessons, sizes=(8,), members=128, rerun=False, shift=0.0, noise=0.0)
+    trained = train_filter(student, system, objective, steps=150, validate=None, key=jax.random.key(3))
     assert trained.losses[-1] < 0.5 * trained.losses[0]
 
     @jax.jit
     @jax.vmap
     def acted(prior, value, perturbed):
-        observed = observation.window(value)
-        return jnp.stack([trained.module.acting_as(k).update(prior, observed, perturbed) for k in (0, 1)])
+        observed = observation.window(value, perturbed=perturbed)
+        return jnp.stack([trained.module.acting_as(k)(prior, observed, key=jax.random.key(0)) for k in (0, 1)])
 
     # On the priors of the first teacher the role of that teacher comes nearer to what it did than the other role.
     given = shown[0]

@@ -5,13 +5,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from bieqno.assimilation import EnNF, LearnedGain, Lessons, Observation, imitate
 from bieqno.assimilation.imitation import LessonSource
+
+from bieqno.assimilation import EnNF, LearnedGain, Lessons, Observation
 
 KEY = jax.random.key(0)
 RUNS, WINDOWS, MEMBERS = 2, 3, 5
 OBSERVATION = Observation([1], 0.5)
+SYSTEM = System(lambda z: 0.9 * z, OBSERVATION, jnp.ones(2))
 
 
 def lessons(runs=RUNS, windows=WINDOWS, observation=OBSERVATION):
@@ -85,11 +86,17 @@ def test_what_cannot_be_taught_is_refused():
     both = Lessons.together(lessons(), lessons())
     for filter in (EnNF(1, width=4, depth=1, key=KEY), LearnedGain(1, width=4, depth=1, teachers=1, key=KEY)):
         with pytest.raises(ValueError, match=f"are of 2 teachers, the filter has {filter.teachers}"):
-            imitate(filter, both, steps=1, sizes=(2,), key=KEY)
+            train_filter(filter, SYSTEM, Imitation(both, sizes=(2,)), steps=1, key=KEY)
     with pytest.raises(ValueError, match="the runs have one window"):
         LessonSource(lessons(windows=1), jnp.ones(2), lambda z: z, (2,), 8, 0.0, 0.0, 0.0)
     with pytest.raises(ValueError, match="1 to 5 members"):
         LessonSource(lessons(), jnp.ones(2), None, (6,), 8, 0.0, 0.0, 0.0)
+
+
+def test_a_filter_that_moves_members_at_random_cannot_imitate_them():
+    student = LocalEnNF.untrained(SYSTEM, width=8, small=4, channels=2, key=KEY)
+    with pytest.raises(ValueError, match="LocalEnNF moves members at random.*train it by AgainstTruth"):
+        train_filter(student, SYSTEM, Imitation(lessons(), sizes=(2,)), steps=1, key=KEY)
 
 
 def test_a_teacher_that_moves_nothing_can_be_learned_from():
@@ -97,5 +104,6 @@ def test_a_teacher_that_moves_nothing_can_be_learned_from():
     still = lessons()
     still = eqx.tree_at(lambda x: (x.prior, x.mask), still, (still.posterior, jnp.zeros_like(still.mask)))
     student = still.standardise(EnNF(1, width=4, depth=1, key=KEY))
-    trained = imitate(student, still, steps=2, sizes=(2,), members=8, shift=0.0, noise=0.0, key=KEY)
+    objective = Imitation(still, sizes=(2,), members=8, rerun=False, shift=0.0, noise=0.0)
+    trained = train_filter(student, SYSTEM, objective, steps=2, validate=None, key=KEY)
     np.testing.assert_array_equal(trained.losses, 0)

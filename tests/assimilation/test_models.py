@@ -15,6 +15,7 @@ from bieqno.assimilation import (
     Lorenz96,
     NoisyModel,
     Observation,
+    System,
     append_parameters,
     cycle,
     forecast,
@@ -73,11 +74,12 @@ def test_a_host_model_runs_within_the_compiled_loop_and_gives_the_same():
     matrix = np.array([[0.9, 0.1], [-0.1, 0.9]], np.float32)
     inside, outside = LinearModel(jnp.array(matrix)), HostModel(lambda ensemble: ensemble @ matrix.T)
     observation = Observation([0], 0.5)
-    twin = simulate(inside, observation, 5, state=jnp.ones(2), key=KEY)
+    twin = simulate(System(inside, observation, jnp.ones(2)), 5, key=KEY)
     ensemble = jax.random.normal(KEY, (4, 2))
 
     def means(model):
-        run = lambda e: cycle(ETKF(), model, observation, e, twin.observations, key=KEY).kept["mean"]  # noqa: E731
+        system = System(model, observation, jnp.ones(2))
+        run = lambda e: cycle(ETKF(), system, e, twin.observations, key=KEY).kept["mean"]  # noqa: E731
         return jax.vmap(run)(jnp.stack([ensemble, 2 * ensemble]))
 
     assert jnp.allclose(means(inside), means(outside), atol=1e-5)
@@ -92,22 +94,23 @@ def test_model_error_has_the_covariance_it_was_given():
 
 def test_a_parameter_is_found_along_with_the_state():
     """The forcing of Lorenz-96, guessed at 6 +- 2, true 8."""
-    observation = Observation(range(8), 0.3)
-    truth = simulate(Lorenz96(8, 8.0), observation, 100, state=3 + jax.random.normal(KEY, (8,)), key=KEY)
+    system = System(Lorenz96(8, 8.0), Observation(range(8), 0.3), 3 + jax.random.normal(KEY, (8,)))
+    truth = simulate(system, 100, key=KEY)
     states = 3 + jax.random.normal(KEY, (30, 8))
     guesses = 6 + 2 * jax.random.normal(jax.random.key(1), (30, 1))
-    model, appended, ensemble = append_parameters(lambda p: Lorenz96(8, p[0]), observation, states, guesses)
-    run = cycle(Inflated(ETKF(), 1.01), model, appended, ensemble, truth.observations, key=KEY)
+    appended, ensemble = append_parameters(lambda p: Lorenz96(8, p[0]), system, states, guesses)
+    run = cycle(Inflated(ETKF(), 1.01), appended, ensemble, truth.observations, key=KEY)
     # A hundred windows of eight accurate values pin one number down; a tenth of the initial error is ample.
     assert abs(float(run.kept["mean"][-1, 8]) - 8) < 0.2
     with pytest.raises(ValueError, match=r"each of the 30 members, got shape \(3, 1\)"):
-        append_parameters(lambda p: Lorenz96(8, p[0]), observation, states, guesses[:3])
+        append_parameters(lambda p: Lorenz96(8, p[0]), system, states, guesses[:3])
 
 
 def test_a_parameter_of_a_model_with_error_can_be_estimated_too():
     walk = lambda p: NoisyModel(lambda z: z + p, 0.1)  # noqa: E731
-    model, _, ensemble = append_parameters(walk, Observation([0], 1.0), jnp.zeros((500, 1)), jnp.full((500, 1), 2.0))
-    moved = forecast(model, ensemble, key=KEY)
+    system = System(walk(0.0), Observation([0], 1.0), jnp.zeros(1), limit=[1e3])
+    appended, ensemble = append_parameters(walk, system, jnp.zeros((500, 1)), jnp.full((500, 1), 2.0))
+    moved = forecast(appended.model, ensemble, key=KEY)
     assert jnp.array_equal(moved[:, 1], ensemble[:, 1])
     # Every member has an error of its own: 500 draws give the deviation to 3 %; four times that.
     assert float(moved[:, 0].std()) == pytest.approx(0.1, rel=0.13)
@@ -117,6 +120,8 @@ def test_what_a_host_model_raises_reaches_the_user():
     def expired(ensemble):
         raise RuntimeError("no licence for this model")
 
-    observed = simulate(lambda z: z, Observation([0], 1.0), 2, state=jnp.ones(2), key=KEY).observations
+    still = System(lambda z: z, Observation([0], 1.0), jnp.ones(2))
+    observed = simulate(still, 2, key=KEY).observations
+    broken = System(HostModel(expired), still.observation, still.state)
     with pytest.raises(Exception, match="no licence for this model"):
-        cycle(ETKF(), HostModel(expired), Observation([0], 1.0), jnp.ones((3, 2)), observed, key=KEY).diverged.item()
+        cycle(ETKF(), broken, jnp.ones((3, 2)), observed, key=KEY).diverged.item()

@@ -1,5 +1,6 @@
 """Observations: operators, error laws, gaps; localization."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bieqno.assimilation import AffineLaw, Neighbours, Observation, Observations, distances, gaspari_cohn
+from bieqno.assimilation import AffineLaw, Neighbours, Observation, Observations, ThreeDVar, distances, gaspari_cohn
+from bieqno.assimilation.laws import CorrelatedError
 from bieqno.assimilation.linalg import white_noise
 
 KEY = jax.random.key(0)
@@ -38,6 +40,56 @@ def test_correlated_errors_are_whitened_and_coloured():
     W = seen.whiten(jnp.eye(2))
     assert jnp.allclose(W @ R @ W.T, jnp.eye(2), atol=1e-5)
     assert jnp.allclose(jnp.cov(seen.perturb(20000, key=KEY).T), R, atol=0.08)
+
+
+def primitives(jaxpr, *, inside=("pjit", "jit", "custom_vmap_call", "scan", "while")):
+    """Names of what a program computes, without the branches that it may never take."""
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        if equation.primitive.name in inside:
+            for value in equation.params.values():
+                inner = getattr(value, "jaxpr", None)
+                if inner is not None:
+                    yield from primitives(getattr(inner, "jaxpr", inner), inside=inside)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_constant_covariances_are_decomposed_once(mapped):
+    """Not in every window: what a window runs has no decomposition outside the branch for missing values."""
+    seen = Observation([0, 1], jnp.array([[2.0, 0.8], [0.8, 1.0]])).window(jnp.zeros(2))
+    background = ThreeDVar(jnp.array([[2.0, 0.8], [0.8, 1.0]]))
+
+    def window(value):
+        observed = eqx.tree_at(lambda o: (o.value, o.mask), seen, (value, jnp.isfinite(value)))
+        return observed.whiten(jnp.ones((1, 2))), background(observed.perturb(2, key=KEY), observed, key=KEY)
+
+    program = jax.make_jaxpr(jax.vmap(window) if mapped else window)(jnp.zeros((3, 2)) if mapped else jnp.zeros(2))
+    names = set(primitives(program.jaxpr))
+    assert "dot_general" in names
+    assert not {"eigh", "cholesky", "svd"} & names
+
+
+def test_a_covariance_with_gaps_is_that_of_what_is_left():
+    R = jnp.array([[2.0, 0.8, 0.3], [0.8, 1.0, 0.1], [0.3, 0.1, 0.5]])
+    rows = jax.random.normal(KEY, (4, 3))
+    few = jnp.array([0, 2])
+    gaps = Observation([0, 1, 2], R).window(jnp.array([0.0, jnp.nan, 0.0])).whiten(rows)
+    alone = Observation([0, 1], R[few][:, few]).window(jnp.zeros(2)).whiten(rows[:, few])
+    assert jnp.allclose(gaps[:, few], alone, atol=1e-5)
+    assert jnp.all(gaps[:, 1] == 0)
+    masks = jnp.array([[True, False, True], [True, True, True]])
+    law = CorrelatedError.of(R, 1e-3)
+    mapped = jax.vmap(lambda mask: law.whiten(rows, jnp.zeros(3), mask))(masks)
+    assert jnp.allclose(mapped[0], gaps, atol=1e-6)
+    assert jnp.allclose(mapped[1], law.whiten(rows, jnp.zeros(3), masks[1]), atol=1e-6)
+
+
+def test_given_perturbations_are_used():
+    given = jnp.arange(6.0).reshape(3, 2)
+    seen = Observation([0, 1], 1.0).window(jnp.zeros(2), perturbed=given)
+    assert jnp.array_equal(seen.perturb(3, key=KEY), given)
+    with pytest.raises(ValueError, match=r"4 members need as many perturbed observations, got \(3, 2\)"):
+        seen.perturb(4, key=KEY)
 
 
 def test_the_papers_law_has_a_floor_and_follows_truth_or_value():

@@ -1,5 +1,8 @@
 """The filtering loop, its records, divergence, tuning and datasets."""
 
+import os
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,11 +10,15 @@ import pytest
 
 from bieqno.assimilation import (
     ETKF,
+    LETKF,
     EnKF,
     Inflated,
     Lorenz63,
+    Lorenz96,
     Observation,
     Observations,
+    Places,
+    System,
     cycle,
     keep_ensembles,
     keep_mean,
@@ -19,12 +26,17 @@ from bieqno.assimilation import (
     keep_triples,
     load_dataset,
     make_trials,
+    run_trials,
     save_dataset,
     simulate,
     summarise,
+    sweep,
     to_dataset,
     tune,
+    tuning_dataset,
 )
+from bieqno.assimilation import trials as trials_module
+from bieqno.assimilation.trials import usable_cores
 from bieqno.lab.report import plot_rank_histogram, plot_run, plot_spread_error
 from bieqno.scores import rmse
 
@@ -32,11 +44,12 @@ KEY = jax.random.key(0)
 MODEL = Lorenz63(window=0.1)
 OBSERVATION = Observation([0, 2], 1.0)
 STATE = jnp.array([-8.5, -7.0, 27.0])
+SYSTEM = System(MODEL, OBSERVATION, STATE, limit=1e3)
 
 
 @pytest.fixture(scope="module")
 def twin():
-    return simulate(MODEL, OBSERVATION, 30, state=STATE, key=KEY)
+    return simulate(SYSTEM, 30, key=KEY)
 
 
 @pytest.fixture(scope="module")
@@ -48,35 +61,113 @@ def test_a_vmapped_sweep_equals_single_runs(twin, ensemble):
     keys = jax.random.split(KEY, 3)
 
     def one(key):
-        return cycle(EnKF(), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_mean, key=key).kept
+        return cycle(EnKF(), SYSTEM, ensemble, twin.observations, record=keep_mean, key=key).kept
 
     # Rounding grows along a chaotic run, by less than a thousand over three time units.
     assert jnp.allclose(jax.vmap(one)(keys)[1], one(keys[1]), atol=1e-2)
 
 
 def test_a_run_can_be_continued(twin, ensemble):
-    whole = cycle(ETKF(), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_mean, key=KEY)
+    whole = cycle(ETKF(), SYSTEM, ensemble, twin.observations, record=keep_mean, key=KEY)
     cut = lambda part: jax.tree.map(lambda x: x[part], twin.observations)  # noqa: E731
-    first = cycle(ETKF(), MODEL, OBSERVATION, ensemble, cut(slice(15)), record=keep_mean, key=KEY)
-    second = cycle(ETKF(), MODEL, OBSERVATION, first.ensemble, cut(slice(15, 30)), record=keep_mean, key=KEY)
+    first = cycle(ETKF(), SYSTEM, ensemble, cut(slice(15)), record=keep_mean, key=KEY)
+    second = cycle(ETKF(), SYSTEM, first.ensemble, cut(slice(15, 30)), record=keep_mean, key=KEY)
     assert jnp.allclose(jnp.concatenate([first.kept, second.kept]), whole.kept, atol=1e-2)
 
 
+def test_windows_of_a_continued_run_are_numbered_on(twin, ensemble):
+    """A filter that perturbs draws what the whole run would have drawn, and not the same perturbations once more."""
+    cut = lambda part: jax.tree.map(lambda x: x[part], twin.observations)  # noqa: E731
+    whole = cycle(EnKF(), SYSTEM, ensemble, twin.observations, record=keep_triples, key=KEY).kept["perturbed"]
+    first = cycle(EnKF(), SYSTEM, ensemble, cut(slice(15)), record=keep_mean, key=KEY)
+    second = cycle(
+        EnKF(), SYSTEM, first.ensemble, cut(slice(15, 30)), record=keep_triples, first_window=15, key=KEY
+    ).kept["perturbed"]
+    np.testing.assert_array_equal(second, whole[15:])
+
+
+def test_trials_run_one_by_one_and_filters_of_one_kind_share_a_compilation(monkeypatch):
+    trials = make_trials(SYSTEM, 5, truths=3, members=4, key=KEY)
+    together = run_trials(EnKF(), SYSTEM, trials, record=keep_mean, key=KEY)
+    for k in range(3):
+        trial = jax.tree.map(lambda x: x[k], trials)  # noqa: B023
+        alone = cycle(
+            EnKF(), SYSTEM, trial.ensembles, trial.twins.observations, record=keep_mean, key=jax.random.fold_in(KEY, k)
+        )
+        np.testing.assert_array_equal(together.kept[k], alone.kept)
+    calls = []
+
+    class Counted(eqx.Module):
+        factor: jax.Array
+
+        def __call__(self, members, observed, *, key):
+            calls.append(1)
+            return members * self.factor
+
+    for factor in (1.0, 0.9):
+        run_trials(Counted(jnp.array(factor)), SYSTEM, trials, record=keep_mean, key=KEY)
+    assert len(calls) == 1
+
+
+def test_a_sweep_uses_the_cores_that_the_process_may_use(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5}, raising=False)
+    assert usable_cores() == 2
+    workers = []
+    pool = trials_module.ThreadPoolExecutor
+    monkeypatch.setattr(trials_module, "ThreadPoolExecutor", lambda count: workers.append(count) or pool(count))
+    sweep(lambda trial: trial.ensembles, make_trials(SYSTEM, 1, truths=2, members=2, key=KEY))
+    assert workers == [2]
+
+
+def test_what_does_not_describe_a_system_is_refused():
+    with pytest.raises(ValueError, match=r"a vector \(n,\), got shape \(1, 3\)"):
+        System(MODEL, OBSERVATION, STATE[None])
+    with pytest.raises(ValueError, match="5 places are given for 3 variables"):
+        System(MODEL, OBSERVATION, STATE, Places.grid(5))
+    with pytest.raises(ValueError, match="1 places are given for 2 observations"):
+        System(MODEL, OBSERVATION, STATE, observation_places=Places.apart(1))
+    with pytest.raises(ValueError, match=r"one per variable, got shape \(2,\)"):
+        System(MODEL, OBSERVATION, STATE, limit=jnp.ones(2))
+    with pytest.raises(ValueError, match="observation_places=Places"):
+        System(MODEL, Observation(lambda z: z[:1] ** 2, 1.0), STATE).neighbourhoods()
+    with pytest.raises(ValueError, match="components 0 to 7 of a state of 3"):
+        System(MODEL, Observation([0, 7], 1.0), STATE)
+
+
+def test_a_limit_may_be_one_per_variable(twin, ensemble):
+    tight = System(MODEL, OBSERVATION, STATE, limit=[1e3, 1e3, 1.0])
+    assert cycle(ETKF(), tight, ensemble, twin.observations, key=KEY).diverged.item() == 0
+    assert jax.jit(lambda e: cycle(ETKF(), tight, e, twin.observations, key=KEY).diverged)(ensemble).item() == 0
+
+
+def test_a_radius_beyond_the_neighbours_is_refused():
+    ring = System(Lorenz96(8), Observation(range(8), 1.0), jnp.ones(8), Places.grid(8, period=8.0))
+    near = ring.neighbours(2.0)
+    for radius in (2.5, jnp.array(2.5), jnp.inf):
+        with pytest.raises(ValueError, match="beyond that of the neighbours, 2"):
+            LETKF(near, radius)
+    LETKF(near, jnp.array(2.0))
+    trials = make_trials(ring, 4, truths=1, members=3, key=KEY)
+    with pytest.raises(ValueError, match="beyond that of the neighbours, 2"):
+        tune(lambda radius: LETKF(near, radius), {"radius": [1.0, 3.0]}, ring, trials, burn_in=1, key=KEY)
+
+
 def test_triples_hold_what_the_filter_saw(twin, ensemble):
-    run = cycle(EnKF(centred=False), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_triples, key=KEY).kept
-    window = OBSERVATION.window(twin.observations.value[3])
-    again = EnKF(centred=False).update(run["prior"][3], window, run["perturbed"][3])
+    run = cycle(EnKF(centred=False), SYSTEM, ensemble, twin.observations, record=keep_triples, key=KEY).kept
+    window = OBSERVATION.window(twin.observations.value[3], perturbed=run["perturbed"][3])
+    again = EnKF(centred=False)(run["prior"][3], window, key=KEY)
     assert jnp.allclose(again, run["posterior"][3], atol=1e-4)
     assert jnp.array_equal(run["predicted"][3], run["prior"][3][:, jnp.array([0, 2])])
     # The same key shows another filter the same perturbed observations: comparisons are paired.
-    other = cycle(ETKF(), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_triples, key=KEY).kept
+    other = cycle(ETKF(), SYSTEM, ensemble, twin.observations, record=keep_triples, key=KEY).kept
     assert jnp.array_equal(other["perturbed"], run["perturbed"])
 
 
 def test_gaps_in_time_let_the_ensemble_run_free(twin, ensemble):
     mask = jnp.zeros((30, 2), bool)
     blind = Observations(twin.observations.value, mask, twin.observations.reference)
-    run = cycle(ETKF(), MODEL, OBSERVATION, ensemble, blind, record=keep_ensembles, key=KEY).kept
+    run = cycle(ETKF(), SYSTEM, ensemble, blind, record=keep_ensembles, key=KEY).kept
     assert jnp.allclose(run["prior"], run["posterior"], atol=1e-4)
 
 
@@ -92,7 +183,7 @@ def test_divergence_is_data(twin, ensemble):
         return analyse
 
     def one(kind):
-        return cycle(filter(kind), MODEL, OBSERVATION, ensemble, twin.observations, limit=1e3, key=KEY)
+        return cycle(filter(kind), SYSTEM, ensemble, twin.observations, key=KEY)
 
     runs = jax.vmap(one)(jnp.arange(4))
     assert runs.diverged.tolist() == [-1, 1, 1, -1]
@@ -109,23 +200,23 @@ def test_divergence_is_data(twin, ensemble):
     ("call", "message"),
     [
         (
-            lambda twin, e: cycle(ETKF(), MODEL, Observation([0], 1.0), e, twin.observations, key=KEY),
-            "gives 1 values of a state of 3 variables, but the series has 2",
+            lambda twin, e: cycle(ETKF(), System(MODEL, Observation([0], 1.0), STATE), e, twin.observations, key=KEY),
+            "1 values are observed of a state of 3 variables, but the series has 2",
         ),
         (
-            lambda twin, e: cycle(lambda x, o, *, key: x[:2], MODEL, OBSERVATION, e, twin.observations, key=KEY),
+            lambda twin, e: cycle(lambda x, o, *, key: x[:2], SYSTEM, e, twin.observations, key=KEY),
             r"keeps the shape \(10, 3\), got \(2, 3\)",
         ),
         (
-            lambda twin, e: cycle(ETKF(), MODEL, OBSERVATION, e[:0], twin.observations, key=KEY),
-            r"at least one of them, got shape \(0, 3\)",
+            lambda twin, e: cycle(ETKF(), SYSTEM, e[:0], twin.observations, key=KEY),
+            r"at least one member and 3 variables, got shape \(0, 3\)",
         ),
         (
             lambda twin, e: OBSERVATION.window(jnp.zeros(2), reference=jnp.zeros(3)),
             r"reference has shape \(3,\), the observed values \(2,\)",
         ),
         (
-            lambda twin, e: simulate(MODEL, OBSERVATION, 3, state=STATE, mask=jnp.ones((2, 2), bool), key=KEY),
+            lambda twin, e: simulate(SYSTEM, 3, mask=jnp.ones((2, 2), bool), key=KEY),
             r"mask has shape \(2, 2\), the observations \(3, 2\)",
         ),
     ],
@@ -136,7 +227,7 @@ def test_mismatched_sizes_are_named(twin, ensemble, call, message):
 
 
 def test_dataset_makes_the_round_trip_and_the_figures(twin, ensemble, tmp_path):
-    run = cycle(Inflated(ETKF(), 1.02), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_ensembles, key=KEY)
+    run = cycle(Inflated(ETKF(), 1.02), SYSTEM, ensemble, twin.observations, record=keep_ensembles, key=KEY)
     data = to_dataset(run, twin, window=MODEL.window, attributes={"filter": "ETKF"})
     assert dict(data.sizes) == {"time": 30, "member": 10, "state": 3, "observation": 2}
     again = load_dataset(save_dataset(data, tmp_path / "new" / "run.nc"))
@@ -159,7 +250,7 @@ def test_dataset_makes_the_round_trip_and_the_figures(twin, ensemble, tmp_path):
     with pytest.raises(ValueError, match="no sound window is left after a burn-in of 99 of 30"):
         plot_rank_histogram(again, burn_in=99)
     with pytest.raises(ValueError, match="record that keeps a dictionary"):
-        to_dataset(cycle(ETKF(), MODEL, OBSERVATION, ensemble, twin.observations, record=keep_mean, key=KEY))
+        to_dataset(cycle(ETKF(), SYSTEM, ensemble, twin.observations, record=keep_mean, key=KEY))
 
 
 def test_a_record_of_ones_own_and_gaps_reach_the_dataset(twin, ensemble):
@@ -168,7 +259,7 @@ def test_a_record_of_ones_own_and_gaps_reach_the_dataset(twin, ensemble):
 
     mask = jnp.arange(60).reshape(30, 2) % 3 > 0
     gaps = Observations(twin.observations.value, mask, twin.observations.reference)
-    data = to_dataset(cycle(ETKF(), MODEL, OBSERVATION, ensemble, gaps, record=keep, key=KEY))
+    data = to_dataset(cycle(ETKF(), SYSTEM, ensemble, gaps, record=keep, key=KEY))
     assert data["third"].dims == ("time", "third_1")
     assert np.array_equal(np.isfinite(data["observed"].values), np.asarray(mask))
 
@@ -176,7 +267,7 @@ def test_a_record_of_ones_own_and_gaps_reach_the_dataset(twin, ensemble):
 @pytest.mark.parametrize("members", [1, 2])
 def test_figures_of_the_smallest_ensembles_and_of_moments(twin, ensemble, members):
     for record in (keep_ensembles, keep_moments):
-        run = cycle(ETKF(), MODEL, OBSERVATION, ensemble[:members], twin.observations, record=record, key=KEY)
+        run = cycle(ETKF(), SYSTEM, ensemble[:members], twin.observations, record=record, key=KEY)
         data = to_dataset(run, twin)
         assert len(plot_run(data).axes) == 3
         assert len(plot_spread_error(data).axes) == 2
@@ -187,25 +278,23 @@ def test_figures_of_the_smallest_ensembles_and_of_moments(twin, ensemble, member
 
 
 def test_tuning_finds_the_optimum_and_handles_divergence(tmp_path):
-    trials = make_trials(MODEL, OBSERVATION, 60, state=STATE, truths=2, members=6, key=KEY)
+    trials = make_trials(SYSTEM, 60, truths=2, members=6, key=KEY)
     heard = []
     found = tune(
         lambda inflation, unused: Inflated(ETKF(), inflation + 0 * unused),
         {"inflation": [0.2, 1.05, 1e4], "unused": [1.0, 2.0]},
-        MODEL,
-        OBSERVATION,
+        SYSTEM,
         trials,
         burn_in=10,
         rungs=2,
         keep=0.5,
-        limit=1e3,
         chunk=4,
         progress=lambda done, total: heard.append((done, total)),
         key=KEY,
     )
     # Deflation loses the truth and monstrous inflation leaves the climatology: the middle is the only sane one.
     assert found.best["inflation"] == pytest.approx(1.05)
-    surface = found.surface
+    surface = tuning_dataset(found)
     assert surface["diverged"].sel(inflation=1e4).values.tolist() == [1.0, 1.0]
     assert float(surface["score"].min()) == pytest.approx(found.score)
     stored = load_dataset(save_dataset(surface, tmp_path / "surface.nc"))
@@ -214,4 +303,4 @@ def test_tuning_finds_the_optimum_and_handles_divergence(tmp_path):
     assert heard == [(3, 6), (6, 6), (3, 3)]
     assert sorted(np.unique(surface["windows"])) == [30, 60]
     with pytest.raises(ValueError, match="no more than the burn-in of 59"):
-        tune(lambda i: ETKF(), {"i": [1.0]}, MODEL, OBSERVATION, trials, burn_in=59, rungs=2, key=KEY)
+        tune(lambda i: ETKF(), {"i": [1.0]}, SYSTEM, trials, burn_in=59, rungs=2, key=KEY)

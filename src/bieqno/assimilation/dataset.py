@@ -1,5 +1,6 @@
 """Results as labelled arrays, tables of scores and netCDF files; needs xarray, which comes with the extra `netcdf`."""
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,8 +47,9 @@ _KNOWN = {
 def _xarray() -> Any:
     """Return the xarray package, or say how to install it."""
     try:
-        import h5netcdf  # noqa: F401
         import xarray
+
+        importlib.import_module("h5netcdf")
     except ImportError as error:
         raise ImportError('datasets need xarray and h5netcdf: pip install "bieqno[netcdf]"') from error
     return xarray

@@ -87,7 +87,8 @@ class CorrelatedError(AbstractError):
     @classmethod
     def of(cls, covariance: Float[Array, "m m"], floor: float) -> "CorrelatedError":
         """Decompose a covariance."""
-        return cls(covariance, *jnp.linalg.eigh(covariance), floor)
+        values, vectors = jnp.linalg.eigh(covariance)
+        return cls(covariance, values, vectors, floor)
 
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
         """Return the standard deviation of each component."""
@@ -100,15 +101,8 @@ class CorrelatedError(AbstractError):
         self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
     ) -> Float[Array, "k m"]:
         """Multiply by the symmetric root of the inverse of R: each result stays nearest its component."""
-
-        # One mask after another where many are mapped over, so that only those with gaps are decomposed.
-        @jax.custom_batching.sequential_vmap
-        def decompose(mask: Bool[Array, "m"], law: CorrelatedError) -> tuple[Array, Array]:
-            return jax.lax.cond(
-                jnp.all(mask), lambda: (law.eigenvalues, law.eigenvectors), lambda: _without(law.covariance, mask)
-            )
-
-        return jnp.where(mask, jnp.where(mask, rows, 0) @ self._power(*decompose(mask, self), -0.5), 0)
+        values, vectors = _decompose_in_turn(mask, self.covariance, self.eigenvalues, self.eigenvectors)
+        return jnp.where(mask, jnp.where(mask, rows, 0) @ self._power(values, vectors, -0.5), 0)
 
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply by the symmetric root of R."""
@@ -119,11 +113,21 @@ class CorrelatedError(AbstractError):
         return dataclasses.replace(self, floor=max(floor, self.floor))
 
 
-def _without(covariance: Float[Array, "m m"], mask: Bool[Array, "m"]) -> tuple[Float[Array, "m"], Float[Array, "m m"]]:
-    """Decompose a covariance with the missing components cut out, and put back as a unit matrix."""
-    both = mask[:, None] & mask[None, :]
-    values, vectors = jnp.linalg.eigh(jnp.where(both, covariance, jnp.eye(mask.shape[0], dtype=covariance.dtype)))
-    return values, vectors
+def _decompose(
+    mask: Bool[Array, "m"], covariance: Float[Array, "m m"], values: Float[Array, "m"], vectors: Float[Array, "m m"]
+) -> tuple[Float[Array, "m"], Float[Array, "m m"]]:
+    """Return the decomposition that is given, or where values are missing that of R with a unit matrix in their place."""
+
+    def cut() -> tuple[Array, Array]:
+        both = mask[:, None] & mask[None, :]
+        found = jnp.linalg.eigh(jnp.where(both, covariance, jnp.eye(mask.shape[0], dtype=covariance.dtype)))
+        return found[0], found[1]
+
+    return jax.lax.cond(jnp.all(mask), lambda: (values, vectors), cut)
+
+
+# One mask after another: mapped as one, all would be decomposed where only some have gaps.
+_decompose_in_turn: Callable[..., tuple[Array, Array]] = jax.custom_batching.sequential_vmap(_decompose)
 
 
 class ConstantLaw(eqx.Module):

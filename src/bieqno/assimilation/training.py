@@ -11,12 +11,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bieqno.assimilation.objectives.objective import Objective
+from bieqno.assimilation.observation import Filter
 from bieqno.assimilation.system import Climate, System
 from bieqno.assimilation.trials import Trials, make_trials
 from bieqno.assimilation.twin import cycle, keep_mean
 from bieqno.training import FitResult, Progress, fit
 
-Student = TypeVar("Student", bound=eqx.Module)
+Student = TypeVar("Student", bound=Filter)
 
 CHUNKS = 20  # validations in a training, if nothing else is asked for
 DIVERGED = 3.0  # largest error, and that from a divergence on, in units of the climate: twice that of no observations
@@ -122,7 +123,7 @@ class _CycledError(eqx.Module):
     key: PRNGKeyArray
     burn_in: int = eqx.field(static=True)
 
-    def __call__(self, filter: eqx.Module) -> Float[Array, ""]:
+    def __call__(self, filter: Filter) -> Float[Array, ""]:
         def one(trial: Trials) -> Float[Array, ""]:
             key = jax.random.fold_in(self.key, trial.numbers)
             run = cycle(filter, self.system, trial.ensembles, trial.twins.observations, record=keep_mean, key=key)

@@ -96,7 +96,6 @@ class EnNF(eqx.Module):
         (5, 3)
     """
 
-    operator: EquivariantOperator = frozen(when="is_stacked")
     scaling: Scaling
     weights: tuple[Array, ...] | None
     teacher: Int[Array, ""] | None
@@ -105,6 +104,7 @@ class EnNF(eqx.Module):
     increment: bool = eqx.field(static=True)
     anomalies: bool = eqx.field(static=True)
     error_input: bool = eqx.field(static=True)
+    operator: EquivariantOperator = frozen(when="is_stacked")
 
     def __init__(
         self,

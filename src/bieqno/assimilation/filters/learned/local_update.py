@@ -51,10 +51,10 @@ class LocalUpdate(eqx.Module):
     taper: Float[Array, "2"]
     state: Standardiser
     predicted: Standardiser
-    extent: Float[Array, "p"] = frozen()
     channels: int = eqx.field(static=True)
     radius: float = eqx.field(static=True)
     reach: float = eqx.field(static=True)
+    extent: Float[Array, "p"] = frozen()
 
     def __init__(
         self,

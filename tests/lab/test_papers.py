@@ -4,8 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from bieqno.lab.literature import cases, paper_score, score
-from bieqno.lab.papers import paper_lorenz63, paper_lorenz96
+from bieqno.lab.papers import paper_lorenz63, paper_lorenz96, paper_score, published_scores, score
 
 # Settings that the long run finds; the short one need not tune.
 SETTINGS = {
@@ -16,13 +15,11 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("case", [c for c in cases() if c.method in SETTINGS], ids=lambda c: c.method)
+@pytest.mark.parametrize("case", [c for c in published_scores() if c.method in SETTINGS], ids=lambda c: c.method)
 def test_published_scores(case):
     trials = case.trials(400, 2, key=jax.random.key(11))
-    errors = score(
-        case.build(**SETTINGS[case.method]), case.model, case.observation, trials, burn_in=100, key=jax.random.key(1)
-    )
-    # Two truths of 300 windows scatter by some 5 % of the score; the long run has the tolerance of the case.
+    errors = score(case.build(**SETTINGS[case.method]), case.system, trials, burn_in=100, key=jax.random.key(1))
+    # Two truths of 300 windows scatter by some 5 % of the score; the long run has the published tolerance.
     assert np.isfinite(errors).all()
     assert abs(errors.mean() - case.expected) < 0.15 * case.expected
 

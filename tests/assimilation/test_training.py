@@ -1,0 +1,156 @@
+"""Training: it learns, repeats itself to the bit, continues after a stop, survives blow-ups, and keeps the best weights."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bieqno.assimilation import (
+    AgainstTruth,
+    Climate,
+    EnKF,
+    EnNF,
+    Imitation,
+    LearnedGain,
+    LocalEnNF,
+    Lorenz63,
+    Observation,
+    System,
+    Validation,
+    make_trials,
+    run_trials,
+    teach,
+    train_filter,
+)
+from bieqno.scores import relative_rmse
+from bieqno.training import trainable
+
+SYSTEM = System(Lorenz63(window=0.25), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
+# As in the example of `train_filter`, which then shares its compiled program.
+OBJECTIVE, STEPS = AgainstTruth(sizes={4: 16}), 300
+
+
+def untrained(system=SYSTEM):
+    return LocalEnNF.untrained(system, width=16, small=8, channels=2, key=jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return train_filter(untrained(), SYSTEM, OBJECTIVE, steps=STEPS, key=jax.random.key(1))
+
+
+def relative_error(filter):
+    """On truths that no training saw."""
+    trials = make_trials(SYSTEM, 100, truths=4, members=4, key=jax.random.key(9))
+    found = run_trials(filter, SYSTEM, trials, key=jax.random.key(1))
+    assert jnp.all(found.diverged < 0)
+    return float(jnp.mean(jax.vmap(relative_rmse)(trials.twins.truth, found.kept["mean"])))
+
+
+def test_it_learns(trained):
+    """Against the same filter with its corrections taken away, which moves the mean as a Kalman filter does."""
+    last = [
+        lambda f: f.update.operator.fit.trunk.layers[-1].weight,
+        lambda f: f.update.operator.fit.branch.layers[-1].weight,
+    ]
+    plain = trained.module
+    for layer in last:
+        plain = eqx.tree_at(layer, plain, replace_fn=jnp.zeros_like)
+    error = relative_error(trained.module)
+    # Without observations the relative error is about 0.7 here; a filter that lost the truth is not far below.
+    assert error < 0.2
+    assert error < relative_error(plain)
+    assert trained.skipped == 0
+
+
+def test_the_best_weights_are_kept_and_training_stops_early(trained):
+    assert trained.validations.shape[0] <= 20
+    assert trained.best_step == (1 + int(np.argmin(trained.validations))) * (STEPS // 20)
+    hasty = train_filter(
+        untrained(), SYSTEM, AgainstTruth(sizes={4: 16}, learning_rate=10.0), steps=STEPS,
+        validate=Validation(patience=2), key=jax.random.key(1),
+    )  # fmt: skip
+    assert hasty.stopped_early
+    assert hasty.losses.shape[0] < STEPS
+
+
+def test_the_same_key_gives_the_same_bits_and_a_checkpoint_continues(tmp_path, trained):
+    def train(**more):
+        return train_filter(untrained(), SYSTEM, OBJECTIVE, steps=STEPS, key=jax.random.key(1), **more)
+
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(checkpoint=tmp_path, on_progress=stop)
+    again = train(checkpoint=tmp_path)
+    np.testing.assert_array_equal(trained.losses, again.losses)
+    np.testing.assert_array_equal(trained.validations, again.validations)
+    for a, b in zip(jax.tree.leaves(trained.module), jax.tree.leaves(again.module), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_units_extents_and_places_are_frozen(trained):
+    """No optimizer is given them, so that weight decay cannot change them either."""
+    begun = untrained()
+    weights = trainable(begun)[0]
+    for part in ("state", "predicted", "extent"):
+        assert not jax.tree.leaves(getattr(weights.update, part))
+    assert not jax.tree.leaves(weights.neighbourhoods)
+    assert eqx.tree_equal(begun.neighbourhoods, trained.module.neighbourhoods)
+    assert jnp.array_equal(begun.update.extent, trained.module.update.extent)
+    shared = EnNF(2, width=4, depth=1, key=jax.random.key(0))
+    assert jax.tree.leaves(trainable(shared)[0].operator)
+    stacked = trainable(shared.stacked(3))[0]
+    assert not jax.tree.leaves((stacked.operator, stacked.scaling))
+    assert jax.tree.leaves(stacked.weights)
+
+
+@pytest.mark.parametrize("objective", ["against truth", "imitation"])
+@pytest.mark.parametrize("kind", [EnNF, LearnedGain])
+def test_other_students_of_either_objective(kind, objective):
+    student = kind(2, width=8, depth=1, key=jax.random.key(0))
+    trials = make_trials(SYSTEM, 10, truths=2, members=4, key=jax.random.key(1))
+    lessons = teach(EnKF(), SYSTEM, trials, lost=2.0, key=jax.random.key(2))
+    student = lessons.standardise(student) if kind is EnNF else student
+    wanted = AgainstTruth(sizes={4: 4}) if objective == "against truth" else Imitation(lessons, (4,), members=16)
+    validate = Validation(truths=2, windows=6, burn_in=2, every=10)
+    result = train_filter(student, SYSTEM, wanted, steps=20, validate=validate, key=jax.random.key(3))
+    assert np.all(np.isfinite(result.losses))
+    assert result.validations.shape == (2,)
+
+
+def test_ensembles_that_blow_up_begin_anew_and_are_counted(monkeypatch):
+    def explosive(z):
+        """Chaotic within one, and off to infinity for a member that strays beyond."""
+        return jnp.where(jnp.abs(z) <= 1, jnp.cos(3 * z), 1e3 * z)
+
+    # Free runs begin beyond one, too.
+    climate = Climate(jnp.linspace(-1, 1, 100)[:, None] * jnp.ones(2), jnp.zeros(2), jnp.full(2, 0.6))
+    monkeypatch.setattr(Climate, "of", lambda *_, **__: climate)
+    system = System(explosive, Observation([0], 0.1), jnp.zeros(2))
+    result = train_filter(untrained(system), system, OBJECTIVE, steps=20, validate=None, key=jax.random.key(0))
+    assert int(result.source_state[0].blown_up) > 0
+    assert np.all(np.isfinite(result.losses))
+    assert jnp.all(jnp.abs(result.source_state[0].truth) <= 1)
+
+
+def test_missing_values_and_windows_to_differentiate_through():
+    objective = AgainstTruth(sizes={4: 16}, missing=(0.2, 1.0), unroll=2)
+    result = train_filter(untrained(), SYSTEM, objective, steps=2, validate=None, key=jax.random.key(0))
+    assert np.all(np.isfinite(result.losses))
+    assert result.skipped == 0
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="at least one ensemble size"):
+        AgainstTruth(sizes={})
+    with pytest.raises(ValueError, match=r"\(low, high\)"):
+        AgainstTruth(missing=(0.5, 0.2))
+    with pytest.raises(ValueError, match="unroll=0"):
+        AgainstTruth(unroll=0)
+    with pytest.raises(ValueError, match="windows beyond its burn-in"):
+        Validation(windows=5, burn_in=5)
+    with pytest.raises(ValueError, match="did not stay finite"):
+        Climate.of(System(lambda z: 3 * z, Observation([0], 1.0), jnp.ones(2)), key=jax.random.key(0))
