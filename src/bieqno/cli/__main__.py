@@ -77,8 +77,9 @@ def _start(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    # JAX reads it when it is imported, which no command has done yet.
+    # JAX reads both when it is imported, which no command has done yet. The compiler's own log is not for users.
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compilation_cache())
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 
 def run_app() -> None:
