@@ -32,7 +32,8 @@ AT_ONCE = """
 import sys
 from bieqno.cli import main
 for arguments in (["--version"], ["--help"], ["inof"], ["run"], ["run", "--help"], ["evaluate", "--help"], ["fit", "t.csv"],
-                  ["predict"], ["train-filter", "--help"], ["assimilate", "setup.toml"], ["compare", "--outt", "x"]):
+                  ["predict"], ["train-filter", "--help"], ["assimilate", "setup.toml"], ["compare", "--outt", "x"],
+                  ["fit", "t.csv", "--target", "y", "--steps", "9"], ["predict", "m", "t.csv", "--quantiles", "2"]):
     sys.argv = ["bieqno", *arguments]
     try:
         main()
@@ -47,12 +48,12 @@ def test_help_and_wrong_usage_import_nothing_that_takes_long():
     done = subprocess.run([sys.executable, "-c", AT_ONCE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     codes = [line for line in done.stdout.splitlines() if line in {"0", "2"}]
-    assert codes == ["0", "0", "2", "2", "0", "0", "2", "2", "0", "2", "2"]
+    assert codes == ["0", "0", "2", "2", "0", "0", "2", "2", "0", "2", "2", "2", "2"]
 
 
 def test_names_come_when_they_are_asked_for():
     # A module that imports another one from the package comes first: no circle may be closed.
-    script = "import bieqno.cli.progress; bieqno.save; from bieqno import *; MLP; assert 'MLP' in dir(bieqno); bieqno.x"
+    script = "import bieqno.cli.console; bieqno.save; from bieqno import *; MLP; assert 'MLP' in dir(bieqno); bieqno.x"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr.strip().splitlines()[-1] == "AttributeError: module 'bieqno' has no attribute 'x'"
 
@@ -62,3 +63,26 @@ def test_help_and_wrong_usage():
     wrong = run("inof")
     assert wrong.returncode == 2
     assert "inof" in wrong.stderr
+
+
+def test_without_the_extra_lab_one_line_says_what_to_install():
+    script = "import sys; sys.modules['typer'] = None; from bieqno.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert 'pip install "bieqno[lab]"' in done.stderr
+    assert done.stdout == ""
+
+
+def test_python_m():
+    done = subprocess.run(
+        [sys.executable, "-m", "bieqno.cli", "--version"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == f"bieqno {bieqno.__version__}\n"
+
+
+def test_every_command_has_an_example():
+    for command in ("info", "list", "run", "report", "fit", "predict", "evaluate"):
+        assert f"bieqno {command}" in run(command, "--help").stdout
+    for command in ("init", "simulate", "train-filter", "assimilate", "compare"):
+        assert f"bieqno {command}" in run(command, "--help").stdout

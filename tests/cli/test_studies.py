@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-import bieqno.cli.running
+import bieqno.lab.report.figures
 from bieqno.cli import main
-from bieqno.cli.telling import JsonLines
+from bieqno.cli.console import choose_reporter
 from bieqno.lab.methods.regression import Prediction
 from bieqno.lab.studies import EXPERIMENTS, Progress, read_result, step_1d
 
+pytestmark = pytest.mark.standard_promotion("the command runs as a user has it, with code of the user's own")
 METHODS = ("ggp", "gp-se", "gp-matern12")
 
 
@@ -40,7 +41,8 @@ def bieqno_command(monkeypatch, capsys, tmp_path):
     """The command in this process: exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(EXPERIMENTS, "step-1d", stub())
-    monkeypatch.setattr(bieqno.cli.running, "study_figures", lambda result: {"line": Figure()})  # drawing takes seconds
+    # Drawing takes seconds.
+    monkeypatch.setattr(bieqno.lab.report.figures, "study_figures", lambda result: {"line": Figure()})
     monkeypatch.setenv("COLUMNS", "120")
 
     def call(*arguments):
@@ -119,8 +121,8 @@ def test_json_lines_are_all_that_is_said(bieqno_command):
 
 
 def test_a_loss_that_is_no_number_is_null_in_json_lines(capsys):
-    with JsonLines().watch("lorenz63") as tell:
-        tell(Progress("training", 0.0, 1.0, 2.0, step=1, steps=2, loss=math.nan))
+    with choose_reporter(quiet=False, log_json=True).watch("lorenz63") as on_progress:
+        on_progress(Progress("training", 0.0, 1.0, 2.0, step=1, steps=2, loss=math.nan))
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail)["loss"] is None
 
 
@@ -199,7 +201,7 @@ def test_ctrl_c_says_what_is_kept_and_how_to_go_on(bieqno_command, tmp_path, mon
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, {folder!r})
-from test_cli_experiments import EXPERIMENTS, fit, stub
+from test_studies import EXPERIMENTS, fit, stub
 from bieqno.cli import main
 calls = []
 def killed(problem, seed):

@@ -1,197 +1,223 @@
-"""Tables of the user's own: CSV and Parquet files, columns picked by name, missing values counted."""
+"""``bieqno fit``, ``predict`` and ``evaluate``: regression on the user's own tables."""
 
-import csv
-import io
-import warnings
-from collections.abc import Iterable, Sequence
+import math
+import shlex
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import pandas as pd
+import typer
 
-from bieqno.cli.talk import warn
-from bieqno.lab.nearest import did_you_mean
-from bieqno.persistence.tensorfile import replace_file
+from bieqno.cli.console import check_writable, counting_bar, interruptible, on_terminal, show_table, training_bar, warn
 
-_PARQUET = (".parquet", ".pq")
-_NEEDS_PYARROW = "Parquet files need pyarrow: pip install 'bieqno[parquet]', or give the table as CSV"
+if TYPE_CHECKING:
+    import pandas as pd
+
+TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet file; the first line of a CSV names the columns.")]
+Inputs = Annotated[
+    str | None, typer.Option("--inputs", help="Columns to predict from: a,b; by default all with numbers.")
+]
+Trained = Annotated[bool, typer.Option("--trained", help="Train a regressor on the table alone; takes minutes.")]
+NoCorrection = Annotated[bool, typer.Option("--no-correction", help="Kriging experts without the learned correction.")]
+FineTune = Annotated[
+    bool, typer.Option("--fine-tune", help="Train the correction on the table, if held-out rows gain.")
+]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Most training steps, with --trained; 2000.")]
+Members = Annotated[int | None, typer.Option("--members", min=1, help="Networks in its ensemble, with --trained; 5.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """Read a table whose first line names the columns; the ending of the file says which format it has.
+def fit(
+    table: TableFile,
+    target: Annotated[str, typer.Option("--target", help="The column to predict, or several: y,z.")],
+    out: Annotated[Path, typer.Option("--out", help="File of the fitted model.")] = Path("model.bieqno"),
+    inputs: Inputs = None,
+    trained: Trained = False,
+    no_correction: NoCorrection = False,
+    fine_tune: FineTune = False,
+    steps: Steps = None,
+    members: Members = None,
+    seed: Seed = 0,
+) -> None:
+    """Fit a regressor with calibrated uncertainty to a table, and save it with the names of its columns.
 
-    Raises:
-        ValueError: if it is empty, cannot be read as a table, or two columns have one name.
+    The pretrained regressor is the default; it takes seconds. --trained trains one on the table alone.
+    Rows with a missing value are left out and counted; so are columns without numbers.
+
+    Example: bieqno fit table.csv --target y --inputs a,b --out model.bieqno
     """
+    model = _regressor(trained, no_correction, fine_tune, steps, members, seed)
+    from bieqno.cli.table_files import read_table, training_columns
+
+    check_writable(out, table)
+    X, y = training_columns(read_table(table), target, inputs, table)
+    with interruptible(lambda: "nothing was written"), training_bar("training", visible=on_terminal()) as on_progress:
+        model.set_params(on_progress=on_progress).fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
+    model.save(out)
+    typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows: {_description(model)}")
+    typer.echo(f"held-out rows:\n{model.summary()}")
+    typer.echo(f"written to {out}")
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="File that `bieqno fit` wrote.")],
+    table: TableFile,
+    out: Annotated[Path, typer.Option("--out", help="CSV or Parquet file to write.")] = Path("predictions.csv"),
+    quantiles: Annotated[str, typer.Option("--quantiles", help="Probabilities between 0 and 1.")] = "0.05,0.5,0.95",
+    samples: Annotated[int, typer.Option("--samples", min=0, help="Joint samples of all rows, one column each.")] = 0,
+    seed: Seed = 0,
+) -> None:
+    """Predict new noisy values: mean, standard deviation, quantiles and joint samples.
+
+    The columns of the table are found by name and kept; those that the model does not know are not used. With several
+    targets the new columns begin with the target's name. A model file holds numbers only, nothing in it is run.
+
+    Example: bieqno predict model.bieqno new.csv --out out.csv --samples 10
+    """
+    probabilities = _probabilities(quantiles)
+    import numpy as np
+    import pandas as pd
+
+    from bieqno.cli.table_files import complete_rows, known_inputs, numbers, read_table, write_table
+    from bieqno.regression import load_regressor
+
+    check_writable(out, model, table)
+    fitted = load_regressor(model)
+    frame = read_table(table)
+    X = numbers(frame, known_inputs(fitted, frame, model, table), table)
+    keep = complete_rows(X, table, what="predicted as empty")
+    points = X[keep] if hasattr(fitted, "feature_names_in_") else X[keep].to_numpy()
+    with interruptible(lambda: "nothing was written"):
+        predicted = _predictions(fitted, points, probabilities, samples, seed)
+    clash = [name for name in predicted.columns if name in frame.columns]
+    if clash:
+        raise ValueError(f"{table} already has a column {clash[0]!r}, which is the name of a prediction; rename it")
+    all_rows = predicted.set_index(np.flatnonzero(keep)).reindex(range(len(frame)))
+    write_table(out, pd.concat([frame.reset_index(drop=True), all_rows], axis=1))
+    shown = ", ".join(predicted.columns[:8]) + (", ..." if len(predicted.columns) > 8 else "")
+    typer.echo(f"{keep.sum()} rows predicted, written to {out}: {shown}")
+
+
+def evaluate(
+    table: TableFile,
+    target: Annotated[str, typer.Option("--target", help="The column to predict.")],
+    out: Annotated[Path, typer.Option("--out", help="The page; a .json file beside it.")] = Path("evaluation.html"),
+    inputs: Inputs = None,
+    held_out: Annotated[float, typer.Option("--held-out", min=0.01, max=0.9, help="Share of rows to test on.")] = 0.2,
+    most: Annotated[int, typer.Option("--most", min=3, help="Most rows to learn from.")] = 500,
+    trained: Trained = False,
+    no_correction: NoCorrection = False,
+    fine_tune: FineTune = False,
+    steps: Steps = None,
+    members: Members = None,
+    seed: Seed = 0,
+) -> None:
+    """Compare bieqno's regressor with tuned Gaussian processes on held-out rows of a table.
+
+    All methods learn from the same rows and are scored on the same others.
+
+    Example: bieqno evaluate table.csv --target y --out evaluation.html
+    """
+    if out.suffix == ".json":
+        raise typer.BadParameter(f"--out names the page, such as {out.with_suffix('.html')}")
+    model = _regressor(trained, no_correction, fine_tune, steps, members, seed)
+    from bieqno.cli.table_files import read_table, training_columns
+    from bieqno.lab.report.evaluation_page import score_rows, verdict
+    from bieqno.lab.user_comparisons import evaluate as evaluate_methods
+    from bieqno.lab.user_comparisons import split_rows
+
+    check_writable(out, table)
+    X, y = training_columns(read_table(table), target, inputs, table)
+    if y.shape[1] > 1:
+        raise ValueError(f"one target is evaluated at a time, got {', '.join(y)}")
+    train, test = split_rows(len(X), held_out=held_out, most=most, seed=seed)
+    if len(train) + len(test) < len(X):
+        warn(f"{len(X) - len(train) - len(test)} rows are not used; --most {len(X) - len(test)} would use all")
+    with interruptible(lambda: "nothing was written"), counting_bar("evaluate") as on_progress:
+        values = y.iloc[:, 0].to_numpy()
+        found = evaluate_methods(X.to_numpy(), values, [(train, test)], ggp=model, on_progress=on_progress)
+    _write_evaluation(found, table, str(y.columns[0]), list(X), out)
+    show_table(*score_rows(found)[:2])
+    typer.echo(verdict(found))
+    typer.echo(f"written to {out} and {out.with_suffix('.json')}")
+
+
+def _regressor(
+    trained: bool, no_correction: bool, fine_tune: bool, steps: int | None, members: int | None, seed: int
+) -> Any:
+    """Return the chosen regressor, not yet fitted; options of the other one are wrong usage."""
+    if not trained and (steps is not None or members is not None):
+        raise typer.BadParameter("--steps and --members belong to the regressor that is trained: add --trained")
+    if trained and (no_correction or fine_tune):
+        option = "--no-correction" if no_correction else "--fine-tune"
+        raise typer.BadParameter(f"{option} belongs to the pretrained regressor: leave out --trained")
+    if no_correction and fine_tune:
+        raise typer.BadParameter("--fine-tune trains the correction, which --no-correction leaves out")
+    from bieqno.regression import GGPRegressor, PretrainedGGPRegressor
+
+    if not trained:
+        return PretrainedGGPRegressor(correction=not no_correction, fine_tune=fine_tune, random_state=seed)
+    given: dict[str, Any] = {"max_steps": steps, "members": members}
+    return GGPRegressor(**{name: value for name, value in given.items() if value is not None}, random_state=seed)
+
+
+def _description(model: Any) -> str:
+    """Return what was used in the fit, which need not be all that was asked for."""
+    if not hasattr(model, "correction"):
+        return f"a generalized Gaussian process, {model.n_iter_} training steps"
+    if not model.correction:
+        return "kriging experts"
+    if model.n_features_in_ > 4:
+        return "kriging experts (the learned correction takes at most 4 inputs)"
+    tuned = (
+        f", fine-tuned in {model.n_iter_} steps" if model.n_iter_ else ", fine-tuning did not help" * model.fine_tune
+    )
+    return f"kriging experts and the pretrained correction{tuned}"
+
+
+def _predictions(fitted: Any, X: Any, probabilities: list[float], samples: int, seed: int) -> "pd.DataFrame":
+    """Return mean, standard deviation, quantiles and joint samples at some points, one column each."""
+    import numpy as np
+    import pandas as pd
+    from scipy.stats import norm
+
+    mean, std = (np.reshape(part, (len(X), -1)) for part in fitted.predict(X, return_std=True))
+    draws = fitted.sample_y(X, samples, seed).reshape(*mean.shape, samples) if samples else None
+    names = getattr(fitted, "target_names_", None)
+    names = [f"y{k + 1}" for k in range(mean.shape[1])] if names is None else names
+    columns: dict[str, np.ndarray] = {}
+    for k, name in enumerate(names):
+        prefix = f"{name}_" if len(names) > 1 else ""
+        columns |= {f"{prefix}mean": mean[:, k], f"{prefix}sd": std[:, k]}
+        columns |= {f"{prefix}q{p:g}": mean[:, k] + norm.ppf(p) * std[:, k] for p in probabilities}
+        if draws is not None:
+            columns |= {f"{prefix}sample_{i + 1}": draws[:, k, i] for i in range(samples)}
+    return pd.DataFrame(columns)
+
+
+def _write_evaluation(found: Any, table: Path, target: str, inputs: list[str], out: Path) -> None:
+    """Write the page and, beside it, the numbers."""
+    from bieqno.lab.jsontext import json_text
+    from bieqno.lab.report.evaluation_page import evaluation_page
+    from bieqno.lab.user_comparisons import LEVELS
+    from bieqno.persistence import replace_file
+
+    command = shlex.join(["bieqno", *sys.argv[1:]])
+    page = evaluation_page(found, source=table.name, target=target, inputs=inputs, command=command)
+    content: dict[str, Any] = {"table": str(table), "target": target, "inputs": inputs, "command": command}
+    content |= {"rows_learned_from": found.trained, "rows_held_out": len(found.observed), "levels": LEVELS.tolist()}
+    content |= {"best_gaussian_process": found.opponent, "ggp_minus_best_gaussian_process": found.difference()}
+    content["scores"] = {name: found.scores(name) for name in found.forecasts}
+    content["reliability"] = {name: found.reliability(name).tolist() for name in found.forecasts}
+    replace_file(out.with_suffix(".json"), json_text(content).encode())
+    replace_file(out, page.encode())
+
+
+def _probabilities(text: str) -> list[float]:
     try:
-        frame = _read_parquet(path) if path.suffix.lower() in _PARQUET else _read_csv(path)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text in UTF-8; save it as CSV UTF-8") from error
-    except csv.Error as error:
-        raise ValueError(f"cannot read {path} as a table: {error}") from error
-    frame.columns = frame.columns.map(str)
-    if not len(frame):
-        raise ValueError(f"{path} has columns but no rows")
-    return frame
-
-
-def write_table(path: Path, frame: pd.DataFrame) -> None:
-    """Write a table, or leave what was there as it was."""
-    if path.suffix.lower() in _PARQUET:
-        buffer = io.BytesIO()
-        try:
-            frame.to_parquet(buffer, index=False)
-        except ImportError as error:
-            raise ImportError(_NEEDS_PYARROW) from error
-        replace_file(path, buffer.getvalue())
-    else:
-        replace_file(path, frame.to_csv(index=False).encode())
-
-
-def pick(asked: str, columns: Sequence[str], source: Path) -> list[str]:
-    """The columns that a text such as ``a,b`` asks for; among several, a name with a comma stands in double quotes.
-
-    Raises:
-        ValueError: if there is no such column, or one is asked for twice.
-    """
-    names = [asked] if asked in columns else [name for name in _split(asked, ",") if name]
-    for name in names:
-        if name not in columns:
-            raise ValueError(f"{source} has no column {name!r}; {did_you_mean(name, columns)}")
-    if not names or len(set(names)) < len(names):
-        raise ValueError(f"expected names of columns, each once, got {asked!r}")
-    return names
-
-
-def as_asked(names: Iterable[str]) -> str:
-    """The text that asks `pick` for some columns.
-
-    Example:
-        >>> as_asked(["a", "b, of c"])
-        'a,"b, of c"'
-    """
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="").writerow(names)
-    return buffer.getvalue()
-
-
-def usable_inputs(frame: pd.DataFrame, targets: Iterable[str], source: Path) -> list[str]:
-    """All columns of numbers but the targets; the others, and the row numbers that pandas writes, are left out aloud."""
-    others = [name for name in frame.columns if name not in set(targets)]
-    texts = [name for name in others if not _is_numeric(frame[name])]
-    unnamed = [name for name in others if name not in texts and name.startswith("Unnamed:")]
-    if texts:
-        warn(f"{_count(texts, 'column')} of {source} without numbers left out: {', '.join(texts)}")
-    if unnamed:
-        warn(f"{_count(unnamed, 'column')} of {source} without a name left out (row numbers?)")
-    inputs = [name for name in others if name not in {*texts, *unnamed}]
-    if not inputs:
-        raise ValueError(f"{source} has no column of numbers left to predict from")
-    return inputs
-
-
-def numbers(frame: pd.DataFrame, columns: Sequence[str], source: Path) -> pd.DataFrame:
-    """The columns as numbers, with NaN where a value is missing or infinite.
-
-    Raises:
-        ValueError: if a column holds something else, naming the first such value and its row.
-    """
-    for name in columns:
-        if not _is_numeric(frame[name]):
-            parsed = pd.to_numeric(frame[name].astype(str), errors="coerce")
-            wrong = np.flatnonzero(parsed.isna() & frame[name].notna())
-            row = int(wrong[0]) if len(wrong) else 0
-            raise ValueError(
-                f"column {name!r} of {source} holds {frame[name].iloc[row]!r} in row {row + 1}, and numbers are needed; "
-                "mend the table, or name other columns with --inputs"
-            )
-    values = frame[list(columns)].astype(float)
-    return values.where(np.isfinite(values), np.nan)
-
-
-def training_columns(
-    frame: pd.DataFrame, target: str, inputs: str | None, source: Path
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Inputs and targets without the rows in which something is missing."""
-    columns = list(frame.columns)
-    targets = pick(target, columns, source)
-    chosen = pick(inputs, columns, source) if inputs is not None else usable_inputs(frame, targets, source)
-    both = [name for name in chosen if name in targets]
-    if both:
-        raise ValueError(f"{both[0]!r} is to be predicted, so it cannot be among the inputs")
-    values = numbers(frame, [*chosen, *targets], source)
-    values = values[complete_rows(values, source)]
-    for name in targets:
-        if values[name].nunique() == 1:
-            raise ValueError(f"column {name!r} of {source} has the same value everywhere: there is nothing to predict")
-    for name in chosen:
-        if values[name].nunique() == 1:
-            warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")
-    return values[chosen], values[targets]
-
-
-def complete_rows(values: pd.DataFrame, source: Path, *, what: str = "left out") -> np.ndarray:
-    """Which rows have no missing value; the others are counted in a warning.
-
-    Raises:
-        ValueError: if there is none.
-    """
-    there = values.notna().to_numpy()
-    keep = there.all(axis=1)
-    if not keep.any():
-        raise ValueError(
-            f"every row of {source} has a missing value in {', '.join(values.columns[~there.all(axis=0)])}"
-        )
-    if not keep.all():
-        gaps = zip(values.columns, (~there).sum(axis=0), strict=True)
-        each = ", ".join(f"{name}: {count}" for name, count in gaps if count)
-        warn(f"{(~keep).sum()} of {len(keep)} rows of {source} have a missing value and are {what} ({each})")
-    return keep
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    try:
-        return pd.read_parquet(path)
-    except ImportError as error:
-        raise ImportError(_NEEDS_PYARROW) from error
-    except (ValueError, OSError) as error:
-        if isinstance(error, FileNotFoundError | PermissionError | IsADirectoryError):
-            raise
-        raise ValueError(f"cannot read {path} as Parquet: {error}") from error
-
-
-def _read_csv(path: Path) -> pd.DataFrame:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        first = file.readline()
-        if not first.strip():
-            raise ValueError(f"{path} is empty; its first line should name the columns")
-        separator = max(",;\t", key=lambda mark: len(_split(first, mark)))  # not what stands within quotes
-        names = _split(first, separator)
-        twice = sorted({name for name in names if name and names.count(name) > 1})
-        if twice:  # pandas would rename them silently
-            raise ValueError(f"{path} has more than one column called {', '.join(map(repr, twice))}; rename them")
-        file.seek(0)
-        try:
-            with warnings.catch_warnings():
-                # Rows longer than the first line would lose values, or have one taken for a row's label.
-                warnings.simplefilter("error", pd.errors.ParserWarning)
-                frame = pd.read_csv(file, sep=separator, index_col=False, skipinitialspace=True)
-        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
-            raise ValueError(f"cannot read {path} as a table, do all rows have {len(names)} values? {error}") from error
-    frame.columns = frame.columns.map(str.strip)  # as in "a, b"
-    return frame
-
-
-def _split(line: str, separator: str) -> list[str]:
-    """The values of a line of CSV, without the space around them."""
-    return [
-        value.strip() for value in next(csv.reader([line.strip("\r\n")], delimiter=separator, skipinitialspace=True))
-    ]
-
-
-def _is_numeric(column: pd.Series) -> bool:
-    return bool(pd.api.types.is_numeric_dtype(column)) and not pd.api.types.is_complex_dtype(column)
-
-
-def _count(items: Sequence[str], what: str) -> str:
-    return f"{len(items)} {what}{'s' if len(items) > 1 else ''}"
+        values = [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        values = [math.nan]
+    if not all(0 < value < 1 for value in values):
+        raise typer.BadParameter(f"probabilities lie between 0 and 1, as in 0.05,0.5,0.95; got {text!r}")
+    return values

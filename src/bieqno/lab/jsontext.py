@@ -1,4 +1,4 @@
-"""Text that any reader of JSON takes: Python's own writer would let NaN and infinities through."""
+"""JSON that every reader takes: NaN and infinities, which Python would write, become null."""
 
 import json
 import math
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def known_to_json(content: Any) -> Any:
-    """The same content with null where a number is not finite, which JSON does not know.
+    """Return the same content with None where a number is not finite.
 
     Example:
         >>> known_to_json({"rmse": [0.5, float("nan")], "sizes": (2, 4)})
@@ -21,12 +21,5 @@ def known_to_json(content: Any) -> Any:
 
 
 def json_text(content: Any) -> str:
-    """The text of a file of numbers and settings.
-
-    Example:
-        >>> print(json_text({"rmse": float("inf")}), end="")
-        {
-         "rmse": null
-        }
-    """
+    """Return the text of a JSON file."""
     return json.dumps(known_to_json(content), indent=1, allow_nan=False) + "\n"

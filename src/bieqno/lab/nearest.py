@@ -1,11 +1,11 @@
-"""Wrong names: what was probably meant."""
+"""Suggestions for wrong names."""
 
 import difflib
 from collections.abc import Iterable, Sequence
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """A sentence that names the nearest right name, or all of them where none is near.
+    """Return a phrase with the nearest right name, or with all of them where none is near.
 
     Example:
         >>> did_you_mean("hight", ["height", "width"])
@@ -22,7 +22,7 @@ def did_you_mean(name: str, names: Iterable[str]) -> str:
 
 
 def unknown(what: str, name: str, names: Iterable[str]) -> str:
-    """What to tell somebody who asked for a name that is not there: all of them, and the nearest right one.
+    """Return the error message for an unknown name: all right ones, and the nearest.
 
     Example:
         >>> unknown("experiment", "lorenz-63", ["lorenz63", "step-1d"])
@@ -36,7 +36,7 @@ def unknown(what: str, name: str, names: Iterable[str]) -> str:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str | None:
-    """Whatever the case of the letters; None if nothing is near."""
+    """Return the nearest name whatever the case of its letters; None if nothing is near."""
     lower = {other.lower(): other for other in known}
     near = difflib.get_close_matches(name.lower(), lower, n=1)
     return lower[near[0]] if near else None

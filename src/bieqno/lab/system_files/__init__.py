@@ -1,16 +1,16 @@
-"""Assimilation with a model of the user's own, described by one TOML file."""
+"""Assimilation with the user's own model, described by one TOML file."""
 
-from bieqno.lab.system_files.learning import learn, lessons_of
-from bieqno.lab.system_files.reading import OwnSetup, read_setup
-from bieqno.lab.system_files.series import last_ensemble, observations_dataset, read_observations, with_observations
+from bieqno.lab.system_files.reading import SystemFile, check_filter, read_system_file
+from bieqno.lab.system_files.series import analysis_dataset, last_analysis, observations_dataset, read_observations
+from bieqno.lab.system_files.training import train_student
 
 __all__ = [
-    "OwnSetup",
-    "last_ensemble",
-    "learn",
-    "lessons_of",
+    "SystemFile",
+    "analysis_dataset",
+    "check_filter",
+    "last_analysis",
     "observations_dataset",
     "read_observations",
-    "read_setup",
-    "with_observations",
+    "read_system_file",
+    "train_student",
 ]

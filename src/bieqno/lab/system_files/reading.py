@@ -1,9 +1,15 @@
-"""A set-up file read, its objects imported, and everything checked to fit together before anything is run."""
+"""Read a system file, import the objects that it names, and check that all fits together before anything is run.
 
-import dataclasses
+To import a module is to run it: a system file is a program of its owner, and no safer than one.
+"""
+
+import importlib
+import sys
 import tomllib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import equinox as eqx
@@ -12,115 +18,57 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.filters import EnKF, Filter
-from bieqno.assimilation.models.forecast import AbstractEnsembleModel, Model, forecast
-from bieqno.assimilation.observation import Observation
-from bieqno.assimilation.trials import Trials, make_trials
-from bieqno.assimilation.twin import spin_up
-from bieqno.lab.system_files.objects import find_object
-from bieqno.lab.system_files.schema import Tables, checked
+from bieqno.assimilation import EnKF, Filter, Observation, Places, System, Trials, make_trials, spin_up
+from bieqno.assimilation.models.forecast import AbstractEnsembleModel, forecast
+from bieqno.lab.nearest import did_you_mean
+from bieqno.lab.system_files.schema import Settings, TruthTable, check_table
 
 
-@dataclasses.dataclass(frozen=True)
-class OwnSetup:
-    """A set-up of the user's own.
-
-    Attributes:
-        path: the file.
-        tables: what it says.
-        model: the dynamics.
-        state: a state in its climate.
-        observation: what is observed.
-        observed: number of observed values.
-        window: time between two observations.
-        spread: standard deviation of the first ensemble in each variable.
-        first: mean of the first ensemble, or the ensemble itself; None for states of a free run.
-        positions: where the variables and the observed values are, if the file says so.
-        teacher: the filter to learn from.
-        build: makes the untrained filter.
-    """
+@dataclass(frozen=True)
+class SystemFile:
+    """A system of the user's own, with the settings of its file."""
 
     path: Path
-    tables: Tables
-    model: Model
-    state: Float[Array, "n"]
-    observation: Observation
-    observed: int
-    window: float
-    spread: Float[Array, "n"]
-    first: Float[Array, "..."] | None
-    positions: tuple[np.ndarray, np.ndarray] | None
-    teacher: Filter
-    build: Callable[..., Any]
+    settings: Settings
+    system: System
+    window: float  # time between two observations
+    spread: Float[Array, "n"]  # standard deviation of the first ensemble
+    first: Float[np.ndarray, "..."] | None  # mean of the first ensemble, or the ensemble itself; None for a free run
+    teacher: Filter  # the filter to imitate
 
     def trials(self, windows: int, *, truths: int, members: int, key: PRNGKeyArray) -> Trials:
-        """Truths of the model with their observations and first ensembles, to train, tune and test on.
-
-        Filters evaluate the error law at what was observed, as they will have to with observations of a truth that
-        nobody knows.
-        """
+        """Simulate truths with observations and first ensembles; the error law is evaluated at the observed value."""
         trials = make_trials(
-            self.model, self.observation, windows, state=self.state, truths=truths, members=members,
-            spread=self.spread, disturbance=self.spread, key=key,
-        )  # fmt: skip
-        seen = jax.vmap(lambda observations: observations.rebuilt())(trials.twins.observations)
-        return eqx.tree_at(lambda t: t.twins.observations, trials, seen)
+            self.system, windows, truths=truths, members=members, spread=self.spread, disturbance=self.spread, key=key
+        )
+        observations = jax.vmap(lambda series: series.rebuilt())(trials.twins.observations)
+        return eqx.tree_at(lambda t: t.twins.observations, trials, observations)
 
     def ensemble(self, members: int, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """A first ensemble for observations whose truth nobody knows."""
+        """Return a first ensemble for observations whose truth is not known."""
         if self.first is None:
             # Far apart in time, so that the states are nearly independent.
-            return spin_up(self.model, self.state, 100 + 10 * members, key=key)[100::10]
+            return spin_up(self.system, 100 + 10 * members, key=key)[100::10]
         if self.first.ndim == 2:
             if len(self.first) < members:
                 raise ValueError(
-                    f"{self.path}: 'first' in [ensemble] has {len(self.first)} members, {members} are needed"
+                    f"{self.path}: {members} members are needed, 'first' in [ensemble] has {len(self.first)}"
                 )
-            return self.first[:members]
-        return self.first + self.spread * jax.random.normal(key, (members, len(self.state)))
+            return jnp.asarray(self.first[:members], float)
+        return jnp.asarray(self.first, float) + self.spread * jax.random.normal(key, (members, self.system.size))
 
 
-def read_setup(path: Path) -> OwnSetup:
-    """Read a set-up file and import what it names from the file's folder.
-
-    Raises:
-        ValueError: if the file or an object is not what it should be, naming file and key.
-    """
+def read_system_file(path: Path) -> SystemFile:
+    """Read a system file and import what it names; what is wrong is a ValueError that names file and key."""
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
-        tables = checked(Tables, given)
-    except (tomllib.TOMLDecodeError, ValueError) as error:
+        settings = check_table(Settings, tomllib.loads(path.read_text(encoding="utf-8")))
+        _check_numbers(settings)
+    except ValueError as error:  # of TOML, too
         raise ValueError(f"{path}: {error}") from error
-    compared = tables.compare
-    if compared.burn_in >= compared.windows:
-        raise ValueError(
-            f"{path}: 'burn_in' in [compare] leaves nothing: it is {compared.burn_in} of {compared.windows} 'windows'"
-        )
-    find = _finder(path)
-    model = find("object", "model", tables.model.object, _callable_or_model)
-    state = find("state", "model", tables.model.state, _vector)
-    n = len(state)
-    _try_model(path, model, state)
-    observation = find("object", "observation", tables.observation.object, _observation)
-    observed = find("object", "observation", tables.observation.object, lambda item: item.size(n))
-    window = tables.model.window if tables.model.window is not None else float(getattr(model, "window", 1.0))
-    first = find("first", "ensemble", tables.ensemble.first, lambda item: _ensemble(item, n))
-    spread = np.asarray(tables.ensemble.spread, float)
-    if spread.shape not in {(), (n,)}:
-        raise ValueError(f"{path}: 'spread' in [ensemble] is one number or {n}, got {tables.ensemble.spread}")
-    teacher = find("teacher", "training", tables.training.teacher, lambda item: _filter(item, observation, state))
-    build = find("object", "filter", tables.filter.object, _callable_or_class)
-    return OwnSetup(
-        path, tables, model, state, observation, observed, window, jnp.broadcast_to(jnp.asarray(spread, float), (n,)),
-        first, _positions(path, tables, find, n, observed), EnKF(centred=False) if teacher is None else teacher, build,
-    )  # fmt: skip
 
-
-Finder = Callable[[str, str, str | None, Callable[[Any], Any]], Any]
-
-
-def _finder(path: Path) -> Finder:
-    def find(key: str, table: str, name: str | None, convert: Callable[[Any], Any]) -> Any:
+    def find(table: str, key: str, convert: Callable[[Any], Any]) -> Any:
+        """Return an object that the file names, converted; None if it names none."""
+        name = getattr(getattr(settings, table), key, None)
         if name is None:
             return None
         try:
@@ -128,58 +76,80 @@ def _finder(path: Path) -> Finder:
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: {key!r} in [{table}], {name!r}: {error}") from error
 
-    return find
+    def find_places(table: str, count: int, period: Any) -> Places | None:
+        rows = _array(f"{count} positions, one row each", (count,), (count, None))
+
+        def place(item: Any) -> Places:
+            positions = rows(item).reshape(count, -1)
+            if isinstance(period, tuple) and len(period) != positions.shape[1]:
+                raise ValueError(
+                    f"'period' has {len(period)} numbers, 'positions' have {positions.shape[1]} coordinates"
+                )
+            return Places(positions, period=period)
+
+        given: Places | None = find(table, "places", _instance(Places, "Places.grid(40, period=40.0)"))
+        return given or find(table, "positions", place)
+
+    state = jnp.asarray(find("model", "state", _array("a state, a vector of numbers", (None,))), float)
+    model = find("model", "object", lambda item: _tried(_object(item), state))
+    observation = find("observation", "object", _instance(Observation, "Observation([0, 2], 1.0)"))
+    n, m = len(state), find("observation", "object", lambda item: item.size(len(state)))
+    first = find("ensemble", "first", _array(f"a state ({n},) or members (N, {n})", (n,), (None, n)))
+    spread = np.asarray(settings.ensemble.spread, float)
+    if spread.shape not in {(), (n,)}:
+        raise ValueError(f"{path}: 'spread' in [ensemble] is one number or {n}, got {settings.ensemble.spread}")
+    places = find_places("model", n, settings.model.period)
+    others = find_places("observation", m, None if places is None else places.period)
+    try:
+        system = System(model, observation, state, places, settings.model.limit, observation_places=others)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    teacher = find("training", "teacher", lambda item: check_filter(_object(item), system)) or EnKF(centred=False)
+    window = settings.model.window or float(getattr(model, "window", 1.0))
+    each = jnp.broadcast_to(jnp.asarray(spread, float), (n,))
+    return SystemFile(path, settings, system, window, each, first, teacher)
 
 
-def _positions(path: Path, tables: Tables, find: Finder, n: int, m: int) -> tuple[np.ndarray, np.ndarray] | None:
-    variables = find("positions", "model", tables.model.positions, lambda item: _rows(item, n))
-    values = find("positions", "observation", tables.observation.positions, lambda item: _rows(item, m))
-    if (variables is None) != (values is None):
-        raise ValueError(f"{path}: give 'positions' both in [model] and in [observation], or in neither")
-    if variables is None:
-        return None
-    if variables.shape[1] != values.shape[1]:
-        sizes = f"{variables.shape[1]} coordinates in [model] and {values.shape[1]} in [observation]"
-        raise ValueError(f"{path}: 'positions' have {sizes}; they must agree")
-    period = tables.model.period
-    if isinstance(period, list) and len(period) != variables.shape[1]:
-        raise ValueError(
-            f"{path}: 'period' has {len(period)} numbers, 'positions' have {variables.shape[1]} coordinates"
-        )
-    if not tables.compare.radius:
-        raise ValueError(f"{path}: where positions are given, [compare] needs values of 'radius' to try")
-    return variables, values
+def find_object(name: str, folder: Path) -> Any:
+    """Return the object that a text such as ``my_model:observation`` names, from the folder or what is installed.
+
+    Example:
+        >>> find_object("math:pi", Path("."))
+        3.141592653589793
+        >>> find_object("math:pii", Path("."))
+        Traceback (most recent call last):
+        ...
+        ValueError: the module math has no 'pii'; did you mean 'pi'?
+    """
+    module_name, colon, path = name.partition(":")
+    if not (colon and module_name and path):
+        raise ValueError(f"expected 'module:object', as in 'my_model:model', got {name!r}")
+    found: Any = _import(module_name, folder.resolve())
+    for part in path.split("."):
+        if not hasattr(found, part):
+            names = [other for other in dir(found) if not other.startswith("_")]
+            raise ValueError(f"the module {module_name} has no {path!r}; {did_you_mean(part, names)}")
+        found = getattr(found, part)
+    return found
 
 
-def _try_model(path: Path, model: Model, state: Float[Array, "n"]) -> None:
-    """Run one window, so that a model that does not work is known by its own error and not by a later one."""
-    place = f"{path}: 'object' in [model]"
+def _tried(model: Any, state: Float[Array, "n"]) -> Any:
+    """Return a model that runs for one window, so that one that does not is reported by its own error."""
     try:
         after = forecast(model, jnp.stack([state, state]), key=jax.random.key(0))
     except Exception as error:  # whatever the user's own code may raise
-        raise ValueError(
-            f"{place} fails on a state of {len(state)} variables: {type(error).__name__}: {error}"
-        ) from error
+        raise ValueError(f"it fails on a state of {len(state)} variables: {type(error).__name__}: {error}") from error
     if not np.isfinite(np.asarray(after)).all():
-        raise ValueError(f"{place} gives values that are not finite one window after 'state'")
+        raise ValueError("it gives values that are not finite one window after 'state'")
+    return model
 
 
-def _callable_or_class(item: Any) -> Any:
-    if not callable(item):
-        raise ValueError(f"expected something to call, got {type(item).__name__}")
-    return item
-
-
-def _callable(item: Any) -> Any:
-    if isinstance(item, type):
-        raise ValueError(f"it is a class; make an object of it in your module, as in my_object = {item.__name__}(...)")
-    return _callable_or_class(item)
-
-
-def _filter(item: Any, observation: Observation, state: Float[Array, "n"]) -> Filter:
-    """Something that takes an ensemble and what was observed, and gives an ensemble back: tried without computing."""
-    filter, ensemble = _callable(item), jnp.stack([state] * 4)
-    observed = observation.window(jnp.zeros(observation.size(len(state))), start=ensemble)
+def check_filter(filter: Any, system: System) -> Filter:
+    """Return the filter if it takes ensembles and observations of a system, a ValueError if not; nothing is computed."""
+    if not callable(filter):
+        raise ValueError(f"expected a filter, got {type(filter).__name__}")
+    ensemble = jnp.stack([system.state] * 4)
+    observed = system.observation.window(jnp.zeros(system.observed), start=ensemble)
     try:
         shape = jax.eval_shape(lambda members: filter(members, observed, key=jax.random.key(0)), ensemble).shape
     except Exception as error:  # whatever the user's own code may raise
@@ -189,42 +159,82 @@ def _filter(item: Any, observation: Observation, state: Float[Array, "n"]) -> Fi
     return filter
 
 
-def _callable_or_model(item: Any) -> Any:
-    return item if isinstance(item, AbstractEnsembleModel) else _callable(item)
+def _import(name: str, folder: Path) -> ModuleType:
+    top = name.split(".")[0]
+    own = (folder / f"{top}.py").exists() or (folder / top / "__init__.py").exists()
+    loaded = sys.modules.get(top)
+    if own and loaded is not None and folder not in Path(getattr(loaded, "__file__", None) or "/").resolve().parents:
+        # A module of the same name that another system file named.
+        for other in [other for other in sys.modules if other.split(".")[0] == top]:
+            del sys.modules[other]
+        importlib.invalidate_caches()
+    if str(folder) not in sys.path[:1]:
+        sys.path.insert(0, str(folder))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise ValueError(f"the module {name} needs {error.name!r}, which is not installed") from error
+        hint = did_you_mean(name, [path.stem for path in sorted(folder.glob("*.py"))])
+        raise ValueError(f"there is no module {name!r} in {folder} or installed; {hint}") from error
+    except Exception as error:  # whatever the user's own code may raise
+        raise ValueError(f"importing the module {name} failed: {type(error).__name__}: {error}") from error
 
 
-def _observation(item: Any) -> Observation:
-    if not isinstance(item, Observation):
-        kind = item.__name__ if isinstance(item, type) else type(item).__name__
-        raise ValueError(f"expected a bieqno.assimilation.Observation, as in Observation([0, 2], 1.0), got {kind}")
+def _check_numbers(settings: Settings) -> None:
+    """Refuse settings that do not go together."""
+    compare, training, model, observation = settings.compare, settings.training, settings.model, settings.observation
+    placed = model.places or model.positions
+    if compare.burn_in >= compare.windows:
+        raise ValueError(
+            f"'burn_in' in [compare] leaves nothing: it is {compare.burn_in} of {compare.windows} 'windows'"
+        )
+    if placed and not compare.radius:
+        raise ValueError("where places or positions are given, [compare] needs values of 'radius' to try")
+    if model.places and (model.positions or model.period):
+        raise ValueError("'places' in [model] hold positions and period; leave those out")
+    if not placed and (observation.places or observation.positions):
+        raise ValueError("places or positions in [observation] need those of the variables in [model], too")
+    if isinstance(training, TruthTable):
+        if training.truths is not None and len(training.truths) != len(training.sizes):
+            raise ValueError(
+                f"'truths' in [training] has {len(training.truths)} numbers, 'sizes' {len(training.sizes)}"
+            )
+        if len(training.missing) != 2 or not training.missing[0] <= training.missing[1] <= 1:
+            raise ValueError(f"'missing' in [training] is two shares from low to high, got {list(training.missing)}")
+
+
+def _object(item: Any) -> Any:
+    """Return something to call, or a model, that is not a class."""
+    if isinstance(item, type):
+        raise ValueError(f"it is a class; make an object of it in your module, as in my_object = {item.__name__}(...)")
+    if not (callable(item) or isinstance(item, AbstractEnsembleModel)):
+        raise ValueError(f"expected something to call, got {type(item).__name__}")
     return item
 
 
-def _numbers(item: Any) -> Float[np.ndarray, "..."]:
-    values = np.asarray(item, float)
-    if not np.isfinite(values).all():
-        raise ValueError("it holds values that are not finite")
-    return values
+def _instance(cls: type[Any], example: str) -> Callable[[Any], Any]:
+    def check(item: Any) -> Any:
+        if not isinstance(item, cls):
+            kind = item.__name__ if isinstance(item, type) else type(item).__name__
+            raise ValueError(f"expected a bieqno.assimilation.{cls.__name__}, as in {example}, got {kind}")
+        return item
+
+    return check
 
 
-def _vector(item: Any) -> Float[Array, "n"]:
-    values = _numbers(item)
-    if values.ndim != 1 or not values.size:
-        raise ValueError(f"a state is a vector of numbers, got shape {values.shape}")
-    return jnp.asarray(values, float)
+def _array(what: str, *shapes: tuple[int | None, ...]) -> Callable[[Any], Float[np.ndarray, "..."]]:
+    """Return a function that turns an object into finite numbers of one of some shapes, None for any length."""
 
+    def convert(item: Any) -> Float[np.ndarray, "..."]:
+        values = np.asarray(item, float)
+        fits = (
+            len(s) == values.ndim and all(k in (None, n) for k, n in zip(s, values.shape, strict=True)) for s in shapes
+        )
+        if not values.size or not any(fits):
+            raise ValueError(f"expected {what}, got shape {values.shape}")
+        if not np.isfinite(values).all():
+            raise ValueError("it holds values that are not finite")
+        return values
 
-def _ensemble(item: Any, n: int) -> Float[Array, "..."]:
-    values = _numbers(item)
-    if values.ndim not in (1, 2) or values.shape[-1] != n:
-        raise ValueError(f"expected a state ({n},) or members (N, {n}), got shape {values.shape}")
-    return jnp.asarray(values, float)
-
-
-def _rows(item: Any, count: int) -> Float[np.ndarray, "k d"]:
-    values = _numbers(item)
-    if values.ndim == 1:
-        values = values[:, None]
-    if values.ndim != 2 or len(values) != count:
-        raise ValueError(f"expected {count} positions, one row each, got shape {values.shape}")
-    return values
+    return convert

@@ -1,172 +1,186 @@
-"""What a set-up file may say: a table for each part, with the kind and the default of every key."""
+"""What a system file may say: one class per table, with the type and the default of every key.
+
+``[filter]`` and ``[training]`` have one class per choice of ``kind`` and ``objective``: a key of another choice is refused.
+"""
 
 import types
 import typing
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from bieqno.lab.nearest import did_you_mean
 
 T = TypeVar("T")
-_POSITIVE = {"above": 0.0}
 
 
-def _count(default: int, least: int = 1) -> Any:
-    return field(default=default, metadata={"least": least})
+class Bound(NamedTuple):
+    """A lower bound of a number."""
+
+    value: float
+    strict: bool = False
+
+
+Count = Annotated[int, Bound(1)]
+Several = Annotated[int, Bound(2)]
+Positive = Annotated[float, Bound(0, strict=True)]
+NotNegative = Annotated[float, Bound(0)]
+NotNegativeCount = Annotated[int, Bound(0)]
 
 
 @dataclass(frozen=True)
 class ModelTable:
-    """``[model]``: objects are named as ``module:object``.
+    """``[model]``: objects are named as ``module:object``."""
 
-    Attributes:
-        object: the dynamics, from one state to the state one window later.
-        state: a state somewhere in its climate, from which truths are spun up.
-        window: time between two observations; that of the model itself if it has one, otherwise 1.
-        limit: absolute value that no sound state reaches; beyond it a run has diverged.
-        positions: where the variables are, one row each, for filters that work locally.
-        period: circumference of space where it closes.
-    """
-
-    object: str
-    state: str
-    window: float | None = field(default=None, metadata=_POSITIVE)
-    limit: float = field(default=1e3, metadata=_POSITIVE)
-    positions: str | None = None
-    period: float | list[float] | None = field(default=None, metadata=_POSITIVE)
+    object: str  # the dynamics, from one state to the state one window later
+    state: str  # a state near the attractor, from which truths are spun up
+    window: Positive | None = None  # time between observations; the model's own if it has one, otherwise 1
+    limit: Positive = 1e3  # absolute value that no valid state reaches; beyond it a run has diverged
+    places: str | None = None  # a `Places` of the variables, for local filters; or ...
+    positions: str | None = None  # ... their positions, one row per variable, and ...
+    period: Positive | tuple[Positive, ...] | None = None  # ... the circumference of a periodic domain
 
 
 @dataclass(frozen=True)
 class ObservationTable:
-    """``[observation]``: the observing system.
+    """``[observation]``: where the observed values are is needed only where no components of the state are observed."""
 
-    Attributes:
-        object: a `bieqno.assimilation.Observation`.
-        positions: where the observed values are, one row each.
-    """
-
-    object: str
+    object: str  # an `Observation`
+    places: str | None = None
     positions: str | None = None
 
 
 @dataclass(frozen=True)
 class EnsembleTable:
-    """``[ensemble]``: the ensemble that an assimilation begins with.
+    """``[ensemble]``: the ensemble that an assimilation starts from."""
 
-    Attributes:
-        members: how many.
-        spread: standard deviation about its mean, one number or one a variable.
-        first: its mean, or a whole ensemble, one row a member; if not given, members are states of a free run.
-    """
-
-    members: int = _count(20, least=2)
-    spread: float | list[float] = field(default=1.0, metadata=_POSITIVE)
-    first: str | None = None
+    members: Several = 20
+    spread: Positive | tuple[Positive, ...] = 1.0  # standard deviation about the mean
+    first: str | None = None  # the mean, or a whole ensemble; if not given, members are states of a free run
 
 
 @dataclass(frozen=True)
-class FilterTable:
-    """``[filter]``: the neural filter.
+class LocalTable:
+    """``[filter] kind = "local"``: a `LocalEnNF`; radius and reach follow from the places if not given."""
 
-    Attributes:
-        object: called with the number of observed values, `width`, `depth` and a `key`, it gives the untrained filter.
-        width: length of hidden layers.
-        depth: number of layers.
-        own_weights: weights of its own for each state variable, trained in a second round.
-    """
-
-    object: str = "bieqno.assimilation:EnNF"
-    width: int = _count(64)
-    depth: int = _count(3)
-    own_weights: bool = True
+    radius: Positive | None = None
+    reach: Positive | None = None
+    width: Count = 128
+    small: Count = 32
+    channels: Count = 8
 
 
 @dataclass(frozen=True)
-class TrainingTable:
-    """``[training]``: whom the filter learns from, and how long.
+class EnNFTable:
+    """``[filter] kind = "ennf"``: an `EnNF`."""
 
-    Attributes:
-        teacher: a filter to imitate.
-        teacher_members: its ensemble size.
-        truths: how many truths it is shown on.
-        windows: how many windows of each.
-        steps: training steps of one operator for all variables.
-        own_steps: further steps with weights for each variable.
-        sizes: sizes of the ensembles that the student is shown.
-        batch: members in a batch, of each size.
-        shift: how far priors are displaced, in units of the climate's standard deviation.
-        noise: how far each member is displaced by itself.
-        learning_rate: at the beginning.
-    """
+    object: str = "bieqno.assimilation:EnNF"  # called as EnNF is: with the number of observed values, width, depth, key
+    width: Count = 64
+    depth: Count = 3
+    own_steps: NotNegativeCount = 0  # further training steps with separate weights for each variable
 
-    teacher: str | None = None
-    teacher_members: int = _count(100, least=2)
-    truths: int = _count(20)
-    windows: int = _count(100, least=2)
-    steps: int = _count(1000)
-    own_steps: int = _count(3000)
-    sizes: list[int] = field(default_factory=lambda: [2, 16], metadata={"least": 1})
-    batch: int = _count(256)
-    shift: float = field(default=0.1, metadata={"least": 0})
-    noise: float = field(default=0.1, metadata={"least": 0})
-    learning_rate: float = field(default=2e-3, metadata=_POSITIVE)
+
+@dataclass(frozen=True)
+class LearnedGainTable:
+    """``[filter] kind = "learned-gain"``: a `LearnedGain`."""
+
+    width: Count = 64
+    depth: Count = 3
+
+
+@dataclass(frozen=True)
+class TruthTable:
+    """``[training] objective = "truth"``: see `bieqno.assimilation.AgainstTruth`."""
+
+    steps: Count = 2500
+    validate: bool = True  # whether truths of its own decide which weights are kept and when training stops
+    sizes: tuple[Count, ...] = (2, 4, 8, 16, 32)  # ensemble sizes
+    truths: tuple[Count, ...] | None = None  # of each size; if not given, fewer for larger ensembles
+    missing: tuple[NotNegative, ...] = (0.0, 0.0)  # smallest and largest share of missing observations
+    unroll: Count = 1  # windows that are differentiated through
+    learning_rate: Positive = 2e-3
+
+
+@dataclass(frozen=True)
+class ImitationTable:
+    """``[training] objective = "imitation"``: see `bieqno.assimilation.Imitation`."""
+
+    steps: Count = 1000
+    validate: bool = True
+    teacher: str | None = None  # the filter to imitate; a stochastic EnKF if not given
+    teacher_members: Several = 100
+    truths: Count = 20  # truths that the teacher is run on
+    windows: Several = 100
+    sizes: tuple[Count, ...] = (2, 16)  # sizes of the ensembles that the student is shown
+    batch: Count = 256  # members in a batch, of each size
+    rerun: bool = True  # whether displaced members are run through the window by the model
+    shift: NotNegative = 0.1  # displacement of whole priors, in units of the climatological standard deviation
+    noise: NotNegative = 0.1  # displacement of each member, likewise
+    translation: NotNegative = 0.0  # displacement of prior, observations and posterior together, likewise
+    learning_rate: Positive = 2e-3
+
+
+@dataclass(frozen=True)
+class ValidationTable:
+    """``[validation]``: the truths that decide about early stopping; defaults as in `bieqno.assimilation.Validation`."""
+
+    truths: Count | None = None
+    windows: Several | None = None
+    burn_in: NotNegativeCount | None = None  # first windows, which do not count
+    every: Count | None = None  # training steps between two validations
+    patience: Count | None = None  # validations without improvement before training stops
 
 
 @dataclass(frozen=True)
 class CompareTable:
-    """``[compare]``: the twin experiment in which filters are compared.
+    """``[compare]``: the twin experiment in which filters are compared."""
 
-    Attributes:
-        sizes: ensemble sizes.
-        truths: how many truths, none of which was trained or tuned on.
-        windows: length of a run.
-        burn_in: windows at the beginning that do not count.
-        tuning_truths: how many other truths the classical filters are tuned on.
-        tuning_windows: length of these.
-        inflation: values to try.
-        radius: values to try where positions are given: the distance at which an observation's influence ends.
-    """
+    sizes: tuple[Several, ...] = (4, 16)
+    truths: Several = 4  # none of which was trained or tuned on
+    windows: Several = 200
+    burn_in: NotNegativeCount = 20  # first windows, which do not count
+    tuning_truths: Count = 4  # other truths, on which the classical filters are tuned
+    tuning_windows: Several = 100
+    inflation: tuple[Positive, ...] = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35)  # values to try
+    radius: tuple[Positive, ...] = ()  # values to try where places are known: where an observation's influence ends
 
-    sizes: list[int] = field(default_factory=lambda: [4, 16], metadata={"least": 2})
-    truths: int = _count(4, least=2)
-    windows: int = _count(200, least=2)
-    burn_in: int = _count(20, least=0)
-    tuning_truths: int = _count(4)
-    tuning_windows: int = _count(100, least=2)
-    inflation: list[float] = field(default_factory=lambda: [1.0, 1.02, 1.05, 1.1, 1.2, 1.35], metadata=_POSITIVE)
-    radius: list[float] = field(default_factory=list, metadata=_POSITIVE)
+
+KINDS: Mapping[str, type[Any]] = {"local": LocalTable, "ennf": EnNFTable, "learned-gain": LearnedGainTable}
+OBJECTIVES: Mapping[str, type[Any]] = {"truth": TruthTable, "imitation": ImitationTable}
 
 
 @dataclass(frozen=True)
-class Tables:
+class Settings:
     """The whole file."""
 
     model: ModelTable
     observation: ObservationTable
-    seed: int = _count(0, least=0)
+    seed: NotNegativeCount = 0
     ensemble: EnsembleTable = field(default_factory=EnsembleTable)
-    filter: FilterTable = field(default_factory=FilterTable)
-    training: TrainingTable = field(default_factory=TrainingTable)
+    filter: LocalTable | EnNFTable | LearnedGainTable = field(
+        default_factory=LocalTable, metadata={"choice": ("kind", KINDS)}
+    )
+    training: TruthTable | ImitationTable = field(
+        default_factory=TruthTable, metadata={"choice": ("objective", OBJECTIVES)}
+    )
+    validation: ValidationTable = field(default_factory=ValidationTable)
     compare: CompareTable = field(default_factory=CompareTable)
 
 
-def checked(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
-    """Turn what a TOML file says into a table, key by key.
-
-    Raises:
-        ValueError: if a key is unknown, missing, of the wrong kind or too small, naming it.
+def check_table(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
+    """Turn what a TOML file says into a table; a wrong key or value is a ValueError that names it.
 
     Example:
-        >>> checked(EnsembleTable, {"members": 8}, place="ensemble").members
+        >>> check_table(EnsembleTable, {"members": 8}, place="ensemble").members
         8
-        >>> checked(EnsembleTable, {"membres": 8}, place="ensemble")
+        >>> check_table(EnsembleTable, {"membres": 8}, place="ensemble")
         Traceback (most recent call last):
         ...
         ValueError: unknown key 'membres' in [ensemble]; did you mean 'members'?
     """
     where = f" in [{place}]" if place else ""
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass, as its callers know
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     for key in given:
         if key not in known:
             raise ValueError(f"unknown key {key!r}{where}; {did_you_mean(key, known)}")
@@ -175,42 +189,53 @@ def checked(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
         if key not in given:
             if item.default is MISSING and item.default_factory is MISSING:
                 raise ValueError(f"there is no {key!r}{where}" if place else f"there is no table [{key}]")
-            continue
-        value, hint = given[key], hints[key]
-        if isinstance(hint, type) and hint.__module__ == __name__:
-            if not isinstance(value, dict):
-                raise ValueError(f"{key!r} is a table, written [{key}]; got {value!r}")
-            values[key] = checked(hint, value, place=key)
-            continue
-        if not _fits(value, hint):
-            raise ValueError(f"{key!r}{where} is {_kind(hint)}, got {value!r}")
-        numbers = value if isinstance(value, list) else [value]
-        least, above = item.metadata.get("least"), item.metadata.get("above")
-        if least is not None and not all(number >= least for number in numbers):
-            raise ValueError(f"{key!r}{where} is at least {least}, got {value!r}")
-        if above is not None and not all(number > above for number in numbers):  # not a NaN either
-            raise ValueError(f"{key!r}{where} is more than {above:g}, got {value!r}")
-        if isinstance(value, list) and not value:
-            raise ValueError(f"{key!r}{where} is an empty list; give it a value, or leave it out")
-        values[key] = value
+        elif "choice" in item.metadata or getattr(hints[key], "__module__", "") == __name__:
+            if not isinstance(given[key], dict):
+                raise ValueError(f"{key!r} is a table, written [{key}]; got {given[key]!r}")
+            choice = item.metadata.get("choice")
+            table, content = (hints[key], given[key]) if choice is None else _chosen_table(given[key], key, *choice)
+            values[key] = check_table(table, content, place=key)
+        else:
+            value, expected = given[key], _expected(given[key], hints[key])
+            if expected is not None:
+                raise ValueError(f"{key!r}{where} is {expected}, got {value!r}")
+            values[key] = tuple(value) if isinstance(value, list) else value
     return cls(**values)
 
 
-def _fits(value: Any, hint: Any) -> bool:
-    """Whether a value of a TOML file is of a kind; a whole number will do for any number."""
-    if isinstance(hint, types.UnionType):
-        return any(_fits(value, option) for option in typing.get_args(hint))
-    if typing.get_origin(hint) is list:
-        return isinstance(value, list) and all(_fits(item, typing.get_args(hint)[0]) for item in value)
-    if isinstance(value, bool):
-        return hint is bool
-    return isinstance(value, int | float) if hint is float else isinstance(value, hint)
+def _chosen_table(
+    given: dict[str, Any], place: str, choice: str, options: Mapping[str, type[Any]]
+) -> tuple[type[Any], dict[str, Any]]:
+    """Return the class that a key such as ``kind`` chooses, the first by default, and the rest of the table."""
+    chosen = given.get(choice, next(iter(options)))
+    if chosen not in list(options):
+        raise ValueError(f"{choice!r} in [{place}] is one of {', '.join(options)}; got {chosen!r}")
+    keys = {name: {item.name for item in fields(option)} for name, option in options.items()}
+    for key in given.keys() - keys[chosen] - {choice}:
+        others = [f'"{name}"' for name in options if key in keys[name]]
+        if others:
+            raise ValueError(f'{key!r} in [{place}] belongs to {choice} = {" or ".join(others)}, not to "{chosen}"')
+    return options[chosen], {key: value for key, value in given.items() if key != choice}
 
 
-def _kind(hint: Any) -> str:
-    """What a kind is called in an error."""
-    if isinstance(hint, types.UnionType):
-        return " or ".join(_kind(option) for option in typing.get_args(hint) if option is not types.NoneType)
-    if typing.get_origin(hint) is list:
-        return "a list of whole numbers" if typing.get_args(hint)[0] is int else "a list of numbers"
-    return {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}[hint]
+def _expected(value: Any, hint: Any) -> str | None:
+    """Return what a value of a TOML file should be, None if it fits; a whole number passes for any number."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        base, bound = arguments
+        fits = _expected(value, base) or (value > bound.value if bound.strict else value >= bound.value)  # not a NaN
+        if isinstance(fits, str):
+            return fits
+        return None if fits else f"{'more than' if bound.strict else 'at least'} {bound.value}"
+    if origin in (types.UnionType, typing.Union):
+        options = [option for option in arguments if option is not types.NoneType]
+        alike = [option for option in options if (typing.get_origin(option) is tuple) == isinstance(value, list)]
+        wrong = [_expected(value, option) for option in alike or options]
+        return None if None in wrong else " or ".join(filter(None, wrong))
+    if origin is tuple:
+        if not isinstance(value, list) or not value:
+            return "a list of numbers"
+        return next(filter(None, (_expected(item, arguments[0]) for item in value)), None)
+    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
+    fits = isinstance(value, bool) == (hint is bool) and isinstance(value, (int, float) if hint is float else hint)
+    return None if fits else names[hint]

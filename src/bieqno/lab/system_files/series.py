@@ -1,16 +1,17 @@
-"""Observations of the user's own, read from netCDF and written to it."""
+"""Series of observations and of analyses in netCDF files."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jaxtyping import Array, Float
 
-from bieqno.assimilation.dataset import load_dataset
-from bieqno.assimilation.twin import Observations, Twin
+from bieqno.assimilation import Observations, Run, Twin, load_dataset, to_dataset
 from bieqno.lab.nearest import did_you_mean
-from bieqno.lab.system_files.reading import OwnSetup
+from bieqno.lab.system_files.reading import SystemFile
 
 
 class Series(NamedTuple):
@@ -21,76 +22,70 @@ class Series(NamedTuple):
     truth: np.ndarray | None
 
 
-def read_observations(path: Path, setup: OwnSetup, variable: str | None = None) -> Series:
-    """A series of observations, one row a window, missing values where nothing was observed.
+def read_observations(path: Path, file: SystemFile, variable: str | None = None) -> Series:
+    """Read observations, one row per window, NaN where a value is missing; check that they fit the system.
 
-    Args:
-        path: a netCDF file.
-        setup: what the observations should fit.
-        variable: which variable; None for ``observed``, or the only one with two dimensions.
-
-    Raises:
-        ValueError: if there is no such variable, its size is another, or its times have gaps or another step.
+    The variable is by default ``observed``, or the only one with two dimensions.
     """
     data = _opened(path)
     found = _variable(data, path, variable)
     if found.ndim != 2 or found.dtype.kind not in "fiu":
-        raise ValueError(
-            f"{path}: {found.name!r} should hold numbers by time and observed value, got {found.dims} of {found.dtype}"
-        )
+        raise ValueError(f"{path}: {found.name!r} should hold numbers by time and observed value, got {found.dims}")
     if "time" in found.dims:
         found = found.transpose("time", ...)
-    if found.shape[1] != setup.observed:
-        raise ValueError(
-            f"{path}: {found.name!r} has {found.shape[1]} values a window, the set-up {setup.path} observes {setup.observed}"
-        )
+    if found.shape[1] != file.system.observed:
+        expected = f"{file.path} observes {file.system.observed}"
+        raise ValueError(f"{path}: {found.name!r} has {found.shape[1]} values per window, {expected}")
     values = np.asarray(found.values, float)
     if not np.isfinite(values).any():
         raise ValueError(f"{path}: every value of {found.name!r} is missing")
-    _check_times(found, path, setup)
-    truth = data["truth"].values if "truth" in data else None
-    if truth is not None and truth.shape != (len(values), len(setup.state)):
-        truth = None
-    return Series(Observations.of(jnp.asarray(values, float)), found, truth)
+    _check_times(found, path, file)
+    has_truth = "truth" in data and data["truth"].shape == (len(values), file.system.size)
+    return Series(Observations.of(jnp.asarray(values, float)), found, data["truth"].values if has_truth else None)
 
 
-def observations_dataset(twin: Twin, setup: OwnSetup) -> xr.Dataset:
-    """A simulated series as `read_observations` wants it, with its truth beside it."""
+def observations_dataset(twin: Twin, file: SystemFile) -> xr.Dataset:
+    """Return a simulated series as `read_observations` reads it, with its truth."""
     seen = twin.observations
     observed = np.where(np.asarray(seen.mask), np.asarray(seen.value), np.nan)
-    times = setup.window * np.arange(1, len(observed) + 1)
+    times = file.window * np.arange(1, len(observed) + 1)
     return xr.Dataset(
         {
             "observed": (("time", "observation"), observed, {"long_name": "observed values, missing where NaN"}),
             "truth": (("time", "state"), np.asarray(twin.truth), {"long_name": "true state"}),
         },
-        {"time": ("time", times, {"axis": "T", "units": "1", "long_name": "model time since the beginning"})},
+        {"time": ("time", times, {"axis": "T", "units": "1", "long_name": "model time since the start"})},
         {"Conventions": "CF-1.11", "source": "bieqno", "title": "Simulated observations"},
     )
 
 
-def with_observations(data: xr.Dataset, found: xr.DataArray) -> xr.Dataset:
-    """An analysis with what was observed beside it, at the times that the file of the observations gives."""
+def analysis_dataset(
+    run: Run, series: Series, file: SystemFile, *, first_window: int, attributes: Mapping[str, Any]
+) -> xr.Dataset:
+    """Return an analysis with its observations, at the times of their file, and with the number of its last window."""
+    found, axis = series.variable, series.variable.dims[0]
+    data = to_dataset(run, window=file.window, attributes=attributes)
+    counted = data["time"].copy(data=file.window * (1 + first_window + np.arange(data.sizes["time"])))
+    times = found[axis] if axis in found.coords else counted
     data = data.assign(observed=(("time", "observation"), np.asarray(found.values, float), found.attrs))
-    axis = found.dims[0]
-    return data.assign_coords(time=("time", found[axis].values, found[axis].attrs)) if axis in found.coords else data
+    if series.truth is not None:
+        data = data.assign(truth=(("time", "state"), series.truth, {"long_name": "true state"}))
+    return data.assign_coords(time=("time", times.values, times.attrs)).assign_attrs(
+        last_window=first_window + data.sizes["time"]
+    )
 
 
-def last_ensemble(path: Path, setup: OwnSetup) -> np.ndarray:
-    """The last analysis in a file that an earlier assimilation wrote, to go on from.
-
-    Raises:
-        ValueError: if there is none, or it does not fit the model.
-    """
+def last_analysis(path: Path, file: SystemFile) -> tuple[Float[Array, "N n"], int]:
+    """Return the last ensemble in a file that an earlier assimilation wrote, and the number of windows up to it."""
     data = _opened(path)
     if "posterior" not in data or data["posterior"].dims != ("time", "member", "state"):
         raise ValueError(f"{path} holds no analysis: expected 'posterior' by time, member and state")
     last = data["posterior"].values[-1]
-    if last.shape[1] != len(setup.state):
-        raise ValueError(f"{path} has {last.shape[1]} state variables, the set-up {setup.path} has {len(setup.state)}")
+    if last.shape[1] != file.system.size:
+        raise ValueError(f"{path} has {last.shape[1]} state variables, {file.path} has {file.system.size}")
     if not np.isfinite(last).all():
-        raise ValueError(f"the assimilation in {path} diverged; there is nothing to go on from")
-    return np.asarray(last)
+        raise ValueError(f"the assimilation in {path} diverged; there is nothing to continue from")
+    return jnp.asarray(last), int(data.attrs.get("last_window", data.sizes["time"]))
 
 
 def _opened(path: Path) -> xr.Dataset:
@@ -116,8 +111,8 @@ def _variable(data: xr.Dataset, path: Path, name: str | None) -> xr.DataArray:
     return data[flat[0]]
 
 
-def _check_times(found: xr.DataArray, path: Path, setup: OwnSetup) -> None:
-    """A window that is left out would shift all that follow, and so would a row that is not one window after the last."""
+def _check_times(found: xr.DataArray, path: Path, file: SystemFile) -> None:
+    """Refuse times with gaps or another step than the window: all later rows would be shifted."""
     axis = found.dims[0]
     if axis not in found.coords or found.shape[0] < 3:
         return
@@ -130,11 +125,11 @@ def _check_times(found: xr.DataArray, path: Path, setup: OwnSetup) -> None:
             f"{path}: times are not evenly spaced, steps go from {steps.min():g} to {steps.max():g}; "
             "every window needs a row, of missing values where nothing was observed"
         )
-    # Dates, other units, and whole numbers, which may just count the rows, do not tell what is a unit of the model's time.
+    # Dates, other units, and whole numbers, which may just count the rows, are not the model's time.
     in_model_time = times.dtype.kind == "f" and found[axis].attrs.get("units", "1") == "1"
-    said = setup.tables.model.window is not None or hasattr(setup.model, "window")
-    if in_model_time and said and abs(steps.mean() - setup.window) > 1e-3 * setup.window:
+    said = file.settings.model.window is not None or hasattr(file.system.model, "window")
+    if in_model_time and said and abs(steps.mean() - file.window) > 1e-3 * file.window:
         raise ValueError(
-            f"{path}: rows are {steps.mean():g} apart in time, a window of the set-up {setup.path} lasts {setup.window:g}; "
+            f"{path}: rows are {steps.mean():g} apart in time, a window of {file.path} lasts {file.window:g}; "
             "change the model's window, or give a row for every window"
         )

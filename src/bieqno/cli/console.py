@@ -1,0 +1,185 @@
+"""Console output of the commands: warnings, tables, progress bars, a JSON log; and checks of output files.
+
+Nothing here imports what takes long: help and wrong usage are answered at once.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import typer
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from bieqno.lab.jsontext import known_to_json
+
+LINE_EVERY = 10.0  # seconds between two plain lines
+INTERRUPTED = 130  # exit code that shells expect of a program that Ctrl-C ended
+Listener: TypeAlias = Callable[[Any], None]
+
+
+def warn(text: str) -> None:
+    """Write a warning to standard error, where it does not mix with results."""
+    typer.echo(f"warning: {text}", err=True)
+
+
+def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title: str | None = None) -> None:
+    """Print a table without lines between its cells."""
+    table = Table(*headings, box=None, padding=(0, 1), pad_edge=False, title=title)
+    for row in rows:
+        table.add_row(*row)
+    Console(width=110, highlight=False).print(table, markup=False)
+
+
+def on_terminal() -> bool:
+    """Return whether output goes to a terminal: bars are shown there, not in logs."""
+    return sys.stderr.isatty() and sys.stdout.isatty()
+
+
+@contextmanager
+def counting_bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Show a bar with the remaining time; yield a function of (parts done, parts in all, next part)."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not on_terminal()) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total, part: bar.update(task, completed=done, total=total, description=part or label)
+
+
+@contextmanager
+def training_bar(label: str, *, visible: bool = True) -> Iterator[Listener]:
+    """Show a bar with loss, validation error and remaining time; yield the `on_progress` of a training.
+
+    Example:
+        >>> from bieqno.training import Progress
+        >>> with training_bar("training", visible=False) as on_progress:
+        ...     on_progress(Progress(10, 20, 0.5, 0.4, 0, 1.0, 1.0))
+    """
+    scores = TextColumn("{task.completed}/{task.total} steps{task.fields[loss]}{task.fields[validation]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), scores, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not visible) as bar:
+        task = bar.add_task(label, total=None, loss="", validation="")
+
+        def update(progress: Any) -> None:
+            bar.update(task, completed=progress.step, total=progress.steps, loss=f", loss {progress.loss:.4g}")
+            if progress.validation is not None:
+                bar.update(task, validation=f", validation {progress.validation:.4g}")
+
+        yield update
+
+
+@contextmanager
+def interruptible(outcome: Callable[[], str]) -> Iterator[None]:
+    """On Ctrl-C say what was saved by then, and exit with code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"\nstopped: {outcome()}", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def check_writable(path: Path, *inputs: Path | None) -> None:
+    """Refuse an output file that cannot be written, or that the command reads, before any long computation."""
+    if path.exists() and any(other is not None and other.exists() and path.samefile(other) for other in inputs):
+        raise ValueError(f"{path} is read by this command and would be overwritten; name another file with --out")
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder; name a file in it")
+    if not path.parent.is_dir():
+        raise ValueError(f"cannot write {path}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK):
+        raise ValueError(f"cannot write {path}: {path.parent} is not writable")
+
+
+class Reporter(NamedTuple):
+    """How a run of studies reports: `watch` a study's progress, `report` an event as text and as facts for a program."""
+
+    watch: Callable[[str], AbstractContextManager[Listener]]
+    report: Callable[..., None]
+
+
+def choose_reporter(*, quiet: bool, log_json: bool) -> Reporter:
+    """Return the reporter for the options and the kind of standard output: a JSON log, nothing, a bar, or plain lines."""
+    if log_json:
+        return Reporter(_json_progress, _json_event)
+    if quiet:
+        return Reporter(_no_progress, lambda event, text, **facts: None)
+    return Reporter(_live_bar, _print) if sys.stdout.isatty() else Reporter(_plain_lines, _print)
+
+
+@contextmanager
+def _no_progress(study: str) -> Iterator[Listener]:
+    yield lambda progress: None
+
+
+@contextmanager
+def _live_bar(study: str) -> Iterator[Listener]:
+    columns = (TextColumn(f"[bold]{study}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    # The speed is averaged over an hour: single cases take minutes.
+    with Progress(*columns, TextColumn("{task.description}"), transient=True, speed_estimate_period=3600) as bar:
+        task = bar.add_task("starting", total=None)
+        yield lambda p: bar.update(task, completed=p.done, total=p.total, description=_stage(p))
+
+
+@contextmanager
+def _plain_lines(study: str) -> Iterator[Listener]:
+    """Write a line to standard error at the beginning and then every ten seconds."""
+    last = -LINE_EVERY
+
+    def show(progress: Any) -> None:
+        nonlocal last
+        if time.monotonic() - last < LINE_EVERY:
+            return
+        last, left = time.monotonic(), _remaining_seconds(progress)
+        ahead = "" if left is None else f", about {duration(left)} left"
+        typer.echo(f"{study}: {progress.done / progress.total:4.0%}  {_stage(progress)}{ahead}", err=True)
+
+    yield show
+
+
+def _print(event: str, text: RenderableType, **facts: Any) -> None:
+    """Print a text, or a table as wide as it needs to be; brackets in the name of a folder are not markup."""
+    if isinstance(text, str):
+        typer.echo(text)
+    else:
+        Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(text)
+
+
+@contextmanager
+def _json_progress(study: str) -> Iterator[Listener]:
+    yield lambda p: _json_event("progress", "", experiment=study, remaining=_remaining_seconds(p), **p._asdict())
+
+
+def _json_event(event: str, text: RenderableType, **facts: Any) -> None:
+    """Write the facts as one line of JSON; an event without facts is left out."""
+    if facts:
+        typer.echo(json.dumps(known_to_json({"event": event, **facts})))
+
+
+def _stage(progress: Any) -> str:
+    """Return the current part of a study with the step and the loss of its training."""
+    step = f", step {progress.step:,} of {progress.steps:,}" if progress.steps else ""
+    return progress.part + step + ("" if progress.loss is None else f", loss {progress.loss:.3g}")
+
+
+def _remaining_seconds(progress: Any) -> float | None:
+    """Return the time to go at the speed so far; None before anything is done."""
+    share = progress.done / progress.total
+    return progress.seconds * (1 - share) / share if share > 0 else None
+
+
+def duration(seconds: float) -> str:
+    """Return a duration for a reader.
+
+    Example:
+        >>> duration(42.0), duration(600.0), duration(9000.0)
+        ('42 s', '10 min', '2 h 30 min')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

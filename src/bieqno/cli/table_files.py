@@ -1,0 +1,178 @@
+"""Tables in CSV and Parquet files: columns picked by name, missing values counted."""
+
+import csv
+import io
+import warnings
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from bieqno.cli.console import warn
+from bieqno.lab.nearest import did_you_mean
+from bieqno.persistence import replace_file
+
+_PARQUET = (".parquet", ".pq")
+_NEEDS_PYARROW = "Parquet files need pyarrow: pip install 'bieqno[parquet]', or give the table as CSV"
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a table of at least one row whose first line names the columns; the file's suffix tells the format."""
+    try:
+        frame = _read_parquet(path) if path.suffix.lower() in _PARQUET else _read_csv(path)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text in UTF-8; save it as CSV UTF-8") from error
+    except csv.Error as error:
+        raise ValueError(f"cannot read {path} as a table: {error}") from error
+    frame.columns = frame.columns.map(str)
+    if not len(frame):
+        raise ValueError(f"{path} has columns but no rows")
+    return frame
+
+
+def write_table(path: Path, frame: pd.DataFrame) -> None:
+    """Write a table, or leave the old file as it was."""
+    if path.suffix.lower() not in _PARQUET:
+        return replace_file(path, frame.to_csv(index=False).encode())
+    buffer = io.BytesIO()
+    try:
+        frame.to_parquet(buffer, index=False)
+    except ImportError as error:
+        raise ImportError(_NEEDS_PYARROW) from error
+    return replace_file(path, buffer.getvalue())
+
+
+def pick(asked: str, columns: Sequence[str], source: Path) -> list[str]:
+    """Return the columns that a text such as ``a,b`` asks for; a name with a comma stands in double quotes."""
+    names = [asked] if asked in columns else [name for name in _split(asked, ",") if name]
+    for name in names:
+        if name not in columns:
+            raise ValueError(f"{source} has no column {name!r}; {did_you_mean(name, columns)}")
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"expected names of columns, each once, got {asked!r}")
+    return names
+
+
+def numbers(frame: pd.DataFrame, columns: Sequence[str], source: Path) -> pd.DataFrame:
+    """Return columns as numbers, NaN where a value is missing or infinite; refuse the first value that is no number."""
+    for name in columns:
+        if not _is_numeric(frame[name]):
+            parsed = pd.to_numeric(frame[name].astype(str), errors="coerce")
+            wrong = np.flatnonzero(parsed.isna() & frame[name].notna())
+            row = int(wrong[0]) if len(wrong) else 0
+            raise ValueError(
+                f"column {name!r} of {source} holds {frame[name].iloc[row]!r} in row {row + 1}, and numbers are needed; "
+                "correct the table, or name other columns with --inputs"
+            )
+    values = frame[list(columns)].astype(float)
+    return values.where(np.isfinite(values), np.nan)
+
+
+def training_columns(
+    frame: pd.DataFrame, target: str, inputs: str | None, source: Path
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return inputs and targets without the rows in which something is missing."""
+    columns = list(frame.columns)
+    targets = pick(target, columns, source)
+    chosen = pick(inputs, columns, source) if inputs is not None else _usable_inputs(frame, targets, source)
+    both = [name for name in chosen if name in targets]
+    if both:
+        raise ValueError(f"{both[0]!r} is to be predicted, so it cannot be among the inputs")
+    values = numbers(frame, [*chosen, *targets], source)
+    values = values[complete_rows(values, source)]
+    constant = [name for name in values if values[name].nunique() == 1]
+    for name in constant:
+        if name in targets:
+            raise ValueError(f"column {name!r} of {source} has the same value everywhere: there is nothing to predict")
+        warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")
+    return values[chosen], values[targets]
+
+
+def known_inputs(fitted: Any, frame: pd.DataFrame, model: Path, table: Path) -> list[str]:
+    """Return the columns that a regressor was fitted with, in its order; refuse a table that lacks some."""
+    if not hasattr(fitted, "feature_names_in_"):  # fitted in Python on plain arrays
+        count, given = fitted.n_features_in_, len(frame.columns)
+        if count != given:
+            raise ValueError(f"{model} knows no names of columns and takes {count}; {table} has {given}")
+        return list(frame.columns)
+    names = [str(name) for name in fitted.feature_names_in_]
+    unused = [name for name in frame.columns if name not in names]
+    hints = [f"{name!r} ({did_you_mean(name, unused)})" for name in names if name not in frame.columns]
+    if hints:
+        raise ValueError(f"{table} lacks {len(hints)} of the {len(names)} columns of {model}: {', '.join(hints)}")
+    return names
+
+
+def complete_rows(values: pd.DataFrame, source: Path, *, what: str = "left out") -> np.ndarray:
+    """Return which rows, of which there must be one, have no missing value; count the others in a warning."""
+    there = values.notna().to_numpy()
+    keep = there.all(axis=1)
+    gaps = {name: count for name, count in zip(values.columns, (~there).sum(axis=0), strict=True) if count}
+    if not keep.any():
+        raise ValueError(f"every row of {source} has a missing value in {', '.join(gaps)}")
+    if gaps:
+        each = ", ".join(f"{name}: {count}" for name, count in gaps.items())
+        warn(f"{(~keep).sum()} of {len(keep)} rows of {source} have a missing value and are {what} ({each})")
+    return keep
+
+
+def _usable_inputs(frame: pd.DataFrame, targets: Iterable[str], source: Path) -> list[str]:
+    """Return all columns of numbers but the targets; warn about the others and about row numbers that pandas wrote."""
+    others = [name for name in frame.columns if name not in set(targets)]
+    texts = [name for name in others if not _is_numeric(frame[name])]
+    unnamed = [name for name in others if name not in texts and name.startswith("Unnamed:")]
+    for left_out, why in (
+        (texts, f"numbers left out: {', '.join(texts)}"),
+        (unnamed, "a name left out (row numbers?)"),
+    ):
+        if left_out:
+            warn(f"{len(left_out)} column{'s' * (len(left_out) > 1)} of {source} without {why}")
+    inputs = [name for name in others if name not in {*texts, *unnamed}]
+    if not inputs:
+        raise ValueError(f"{source} has no column of numbers left to predict from")
+    return inputs
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except ImportError as error:
+        raise ImportError(_NEEDS_PYARROW) from error
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except (ValueError, OSError) as error:
+        raise ValueError(f"cannot read {path} as Parquet: {error}") from error
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        first = file.readline()
+        if not first.strip():
+            raise ValueError(f"{path} is empty; its first line should name the columns")
+        separator = max(",;\t", key=lambda mark: len(_split(first, mark)))  # not what stands within quotes
+        names = _split(first, separator)
+        twice = sorted({name for name in names if name and names.count(name) > 1})
+        if twice:  # pandas would rename them silently
+            raise ValueError(f"{path} has more than one column called {', '.join(map(repr, twice))}; rename them")
+        file.seek(0)
+        try:
+            with warnings.catch_warnings():
+                # Rows longer than the first line would lose values, or have one taken for a row's label.
+                warnings.simplefilter("error", pd.errors.ParserWarning)
+                frame = pd.read_csv(file, sep=separator, index_col=False, skipinitialspace=True)
+        except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+            raise ValueError(f"cannot read {path} as a table, do all rows have {len(names)} values? {error}") from error
+    frame.columns = frame.columns.map(str.strip)  # as in "a, b"
+    return frame
+
+
+def _split(line: str, separator: str) -> list[str]:
+    """Return the values of a line of CSV, without the space around them."""
+    rows = csv.reader([line.strip("\r\n")], delimiter=separator, skipinitialspace=True)
+    return [value.strip() for value in next(rows)]
+
+
+def _is_numeric(column: pd.Series) -> bool:
+    return bool(pd.api.types.is_numeric_dtype(column)) and not pd.api.types.is_complex_dtype(column)

@@ -1,0 +1,96 @@
+"""Train the filter of a system file: the student of its ``[filter]`` by the objective of its ``[training]``."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import jax
+from jaxtyping import PRNGKeyArray
+
+from bieqno.assimilation import AgainstTruth, EnNF, Imitation, LearnedGain, LocalEnNF, Validation, teach, train_filter
+from bieqno.lab.system_files.reading import SystemFile, find_object
+from bieqno.lab.system_files.schema import ImitationTable, LearnedGainTable, LocalTable, TruthTable
+from bieqno.training import FitResult, Progress
+
+Warn: TypeAlias = Callable[[str], None]
+
+
+def train_student(
+    file: SystemFile,
+    *,
+    checkpoint: Path | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
+    warn: Warn = lambda text: None,
+    key: PRNGKeyArray,
+) -> FitResult[Any]:
+    """Train the filter of a system file, with validation and early stopping unless the file says otherwise.
+
+    A training that finds checkpoints of its own in the folder `checkpoint` continues from them.
+    """
+    training, validation = file.settings.training, asdict(file.settings.validation)
+    objective_key, student_key, shared_key, own_key = jax.random.split(key, 4)
+    objective = (
+        _imitation(file, training, warn, objective_key)
+        if isinstance(training, ImitationTable)
+        else _against_truth(training)
+    )
+    student = _untrained(file, objective, student_key)
+    own_steps = getattr(file.settings.filter, "own_steps", 0)
+    given = {name: value for name, value in validation.items() if value is not None}
+
+    def train(student: Any, part: str, steps: int, before: int, key: PRNGKeyArray) -> FitResult[Any]:
+        def report(progress: Progress) -> None:
+            if on_progress is not None:
+                on_progress(progress._replace(step=before + progress.step, steps=training.steps + own_steps))
+
+        folder, validate = checkpoint and checkpoint / part, Validation(**given) if training.validate else None
+        return train_filter(
+            student,
+            file.system,
+            objective,
+            steps=steps,
+            validate=validate,
+            checkpoint=folder,
+            on_progress=report,
+            key=key,
+        )
+
+    result = train(student, "shared", training.steps, 0, shared_key)
+    if not own_steps:
+        return result
+    return train(result.module.stacked(file.system.size), "own", own_steps, training.steps, own_key)
+
+
+def _untrained(file: SystemFile, objective: Any, key: PRNGKeyArray) -> Any:
+    """Return the student that ``[filter] kind`` names."""
+    settings, m = file.settings.filter, file.system.observed
+    if isinstance(settings, LocalTable):
+        return LocalEnNF.untrained(file.system, **asdict(settings), key=key)
+    if isinstance(settings, LearnedGainTable):
+        return LearnedGain(m, **asdict(settings), key=key)
+    try:
+        student = find_object(settings.object, file.path.parent)(m, width=settings.width, depth=settings.depth, key=key)
+    except Exception as error:  # whatever the user's own code may raise
+        raise ValueError(f"{file.path}: 'object' in [filter] fails: {type(error).__name__}: {error}") from error
+    if not isinstance(student, EnNF):
+        raise ValueError(f"{file.path}: 'object' in [filter] should build an EnNF, got {type(student).__name__}")
+    return objective.lessons.standardise(student) if isinstance(objective, Imitation) else student
+
+
+def _against_truth(training: TruthTable) -> AgainstTruth:
+    truths = training.truths or [min(40, max(5, 160 // size)) for size in training.sizes]
+    sizes = dict(zip(training.sizes, truths, strict=True))
+    low, high = training.missing
+    return AgainstTruth(sizes, (low, high), training.unroll, training.learning_rate)
+
+
+def _imitation(file: SystemFile, training: ImitationTable, warn: Warn, key: PRNGKeyArray) -> Imitation:
+    """Run the teacher on truths of its own and return the objective that imitates it."""
+    truth_key, run_key = jax.random.split(key)
+    trials = file.trials(training.windows, truths=training.truths, members=training.teacher_members, key=truth_key)
+    lessons = teach(file.teacher, file.system, trials, key=run_key)
+    if lessons.left_out:
+        warn(f"{lessons.left_out} of {training.truths} runs of the teacher diverged or lost the truth and are left out")
+    same = ("sizes", "rerun", "shift", "noise", "translation", "learning_rate")
+    return Imitation(lessons, members=training.batch, **{name: getattr(training, name) for name in same})
