@@ -39,9 +39,9 @@ class Validation:
             at the last step, and much of the improvement comes with its fall: a short patience stops too early.
     """
 
-    truths: int = 8
-    windows: int = 60
-    burn_in: int = 10
+    truths: int = 16
+    windows: int = 100
+    burn_in: int = 20
     every: int | None = None
     patience: int | None = 10
 
