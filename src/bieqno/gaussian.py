@@ -23,10 +23,7 @@ def _as_floats(values: ArrayLike) -> Array:
 class LowRankGaussian(eqx.Module):
     """A joint Gaussian over n values with covariance ``factor @ factor.T + diag(exp(log_diag))``.
 
-    Args:
-        mean: mean, one value per point.
-        factor: the rows ``l_i``; rank r costs O(n r^2) time and O(n r) memory.
-        log_diag: logarithm of the independent variance of each point.
+    Rank r of the factor costs O(n r^2) time and O(n r) memory.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -44,10 +41,8 @@ class LowRankGaussian(eqx.Module):
     def __check_init__(self) -> None:
         mean, factor, log_diag = self.mean.shape, self.factor.shape, self.log_diag.shape
         if len(mean) != 1 or len(factor) != 2 or log_diag != mean or factor[:1] != mean:
-            raise ValueError(
-                "a LowRankGaussian has a mean [n], a factor [n, r] and a log_diag [n]; "
-                f"got shapes {mean}, {factor} and {log_diag}"
-            )
+            found = f"got shapes {mean}, {factor} and {log_diag}"
+            raise ValueError(f"a LowRankGaussian has a mean [n], a factor [n, r] and a log_diag [n]; {found}")
 
     @property
     def size(self) -> int:
@@ -78,41 +73,34 @@ class LowRankGaussian(eqx.Module):
         if value.shape != self.mean.shape:
             raise ValueError(f"expected {self.size} values, got shape {value.shape}")
         scale = jnp.exp(-self.log_diag / 2)
-        z = (value - self.mean) * scale
-        G = self.factor * scale[:, None]
-        distance, log_det = _ridge(G, z)
-        log_det = log_det + jnp.sum(self.log_diag)
-        return -0.5 * (distance + log_det + self.size * jnp.log(2 * jnp.pi))
+        distance, log_det = _ridge(self.factor * scale[:, None], (value - self.mean) * scale)
+        return -0.5 * (distance + log_det + jnp.sum(self.log_diag) + self.size * jnp.log(2 * jnp.pi))
 
     def sample(self, count: int, *, key: PRNGKeyArray) -> Float[Array, "count n"]:
         """Draw joint samples, in O(n r) each."""
         shared_key, own_key = jax.random.split(key)
-        dtype = self.mean.dtype
-        shared = jax.random.normal(shared_key, (count, self.rank), dtype)
-        own = jax.random.normal(own_key, (count, self.size), dtype)
+        shared = jax.random.normal(shared_key, (count, self.rank), self.mean.dtype)
+        own = jax.random.normal(own_key, (count, self.size), self.mean.dtype)
         return self.mean[None] + shared @ self.factor.T + jnp.exp(self.log_diag / 2)[None] * own
 
     def marginal(self, indices: Int[Array, "k"]) -> "LowRankGaussian":
         """Return the joint distribution of some of the points, in the order of `indices`."""
-        if not isinstance(indices, jax.core.Tracer) and (
-            jnp.any(indices >= self.size) or jnp.any(indices < -self.size)
-        ):
+        outside = (indices >= self.size) | (indices < -self.size)
+        if not isinstance(indices, jax.core.Tracer) and outside.any():
             raise IndexError(f"indices must lie within {self.size} points, got {indices}")
         return LowRankGaussian(self.mean[indices], self.factor[indices], self.log_diag[indices])
 
     def affine(self, scale: float | Float[Array, "*n"], shift: float | Float[Array, "*n"]) -> "LowRankGaussian":
         """Return the distribution of ``scale * y + shift``, for numbers or one value per point; `scale` is not zero."""
         scale = jnp.broadcast_to(jnp.asarray(scale, self.mean.dtype), self.mean.shape)
-        return LowRankGaussian(
-            scale * self.mean + shift, scale[:, None] * self.factor, self.log_diag + 2 * jnp.log(jnp.abs(scale))
-        )
+        log_diag = self.log_diag + 2 * jnp.log(jnp.abs(scale))
+        return LowRankGaussian(scale * self.mean + shift, scale[:, None] * self.factor, log_diag)
 
 
 @jax.custom_jvp
 def _ridge(G: Float[Array, "n r"], z: Float[Array, "n"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """``min_w |z - G w|^2 + |w|^2`` and ``log |I + G^T G|``."""
-    _, R, residual = _least_squares(G, z)
-    return jnp.sum(residual**2), 2 * jnp.sum(jnp.log(jnp.abs(jnp.diagonal(R))))
+    return _least_squares(G, z)[:2]
 
 
 @_ridge.defjvp
@@ -122,21 +110,17 @@ def _ridge_jvp(
     """Hold w fixed at the minimum; and ``d log |A^T A| = 2 tr(A^+ dA)``. Cheaper and more stable than dQ, dR."""
     (G, z), (dG, dz) = primals, tangents
     n = G.shape[0]
-    Q, R, residual = _least_squares(G, z)
-    w = -residual[n:]
-    distance_dot = 2 * jnp.dot(residual[:n], dz - dG @ w)
+    distance, log_det, Q, R, residual = _least_squares(G, z)
+    distance_dot = 2 * jnp.dot(residual[:n], dz + dG @ residual[n:])
     log_det_dot = 2 * jnp.sum(solve_triangular(R, Q[:n].T).T * dG)
-    log_det = 2 * jnp.sum(jnp.log(jnp.abs(jnp.diagonal(R))))
-    return (jnp.sum(residual**2), log_det), (distance_dot, log_det_dot)
+    return (distance, log_det), (distance_dot, log_det_dot)
 
 
-def _least_squares(
-    G: Float[Array, "n r"], z: Float[Array, "n"]
-) -> tuple[Float[Array, "n+r r"], Float[Array, "r r"], Float[Array, "n+r"]]:
-    """QR factors of ``A = [G; I]``, and the residual ``b - A w`` of ``b = [z; 0]``, whose last r values are -w."""
+def _least_squares(G: Float[Array, "n r"], z: Float[Array, "n"]) -> tuple[Array, Array, Array, Array, Array]:
+    """The two values of `_ridge`, the factors Q, R of ``A = [G; I]``, and the residual ``b - A w``, which ends with -w."""
     r = G.shape[1]
     Q, R = jnp.linalg.qr(jnp.concatenate([G, jnp.eye(r, dtype=G.dtype)]))
     residual = jnp.concatenate([z, jnp.zeros(r, z.dtype)])
     for _ in range(2):  # projecting twice leaves a residual that is orthogonal to working precision
         residual = residual - Q @ (Q.T @ residual)
-    return Q, R, residual
+    return jnp.sum(residual**2), 2 * jnp.sum(jnp.log(jnp.abs(jnp.diagonal(R)))), Q, R, residual

@@ -28,7 +28,6 @@ def rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> Float[Arr
     """Return the root-mean-square error over the variables, one value per time.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> rmse(jnp.zeros((2, 2)), jnp.array([[3.0, 3.0], [1.0, -1.0]])).tolist()
         [3.0, 1.0]
     """
@@ -40,7 +39,6 @@ def relative_rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> 
     """Return the paper's error (eq. 20): norm of the error over the norm of the truth, both over the whole series.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> relative_rmse(jnp.full((2, 2), 10.0), jnp.full((2, 2), 11.0)).round(3).item()
         0.10000000149011612
     """
@@ -52,20 +50,17 @@ def spread(ensemble: Float[Array, "T N n"]) -> Float[Array, "T"]:
     """Return the root of the mean ensemble variance over the variables, one value per time; zero for one member.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> spread(jnp.array([[[0.0], [2.0]]])).round(3).tolist()  # sqrt(2)
         [1.4140000343322754]
     """
     count = ensemble.shape[1]
-    variance = jnp.var(ensemble, axis=1) * (count / max(count - 1, 1))
-    return jnp.sqrt(jnp.mean(variance, axis=1))
+    return jnp.sqrt(jnp.mean(jnp.var(ensemble, axis=1), axis=1) * (count / max(count - 1, 1)))
 
 
 def spread_error_ratio(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Float[Array, ""]:
-    """Return the spread over the error of the mean, both as roots of averages over the series.
+    """Return the spread over the error of the mean, both as roots of averages over the series; below one: overconfident.
 
-    It is one for a calibrated ensemble: the factor (N + 1) / N accounts for the sampling error of a mean of N members. Below
-    one, the ensemble is overconfident.
+    The factor (N + 1) / N, for the sampling error of a mean of N members, makes it one for a calibrated ensemble.
     """
     count = ensemble.shape[1]
     error = jnp.mean((truth - jnp.mean(ensemble, axis=1)) ** 2)
@@ -78,7 +73,6 @@ def crps(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Float[A
     The member of rank i stands for the quantile (i - 1/2) / N; the score is twice the mean of the quantile losses.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> crps(jnp.zeros((1, 1)), jnp.full((1, 3, 1), 2.0)).tolist()
         [2.0]
     """
@@ -92,7 +86,6 @@ def energy_score(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) ->
     """Return the energy score, the CRPS of whole states: it also scores the dependence between variables.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> energy_score(jnp.zeros((1, 2)), jnp.array([[[3.0, 4.0], [3.0, 4.0]]])).tolist()
         [5.0]
     """
@@ -112,16 +105,14 @@ def rank_histogram(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) 
     A truth that equals k members is counted evenly among the k + 1 ranks that it could have.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> rank_histogram(jnp.array([[0.5], [2.5]]), jnp.array([[[0.0], [1.0], [2.0]]] * 2)).tolist()
         [0, 1, 0, 1]
     """
-    members = ensemble.shape[1]
     below = np.asarray(jnp.sum(ensemble < truth[:, None], axis=1)).ravel()
     equal = np.asarray(jnp.sum(ensemble == truth[:, None], axis=1)).ravel()
     # Ties take their possible ranks in turn: even, and without a random number.
     turn = np.arange(below.size) % (equal + 1)
-    return np.bincount(below + turn, minlength=members + 1)
+    return np.bincount(below + turn, minlength=ensemble.shape[1] + 1)
 
 
 def coverage(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"], level: float = 0.9) -> Float[Array, ""]:
@@ -131,15 +122,13 @@ def coverage(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"], level:
     large enough for the level covers exactly `level`.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> draws = jax.random.normal(jax.random.key(0), (20000, 20, 1))
         >>> round(float(coverage(draws[:, 0], draws[:, 1:], level=0.8)), 2)
         0.8
     """
     if not 0 < level < 1:
         raise ValueError(f"a level lies between 0 and 1, got {level}")
-    tail = (1 - level) / 2
-    low, high = _exchangeable_quantile(ensemble, tail), _exchangeable_quantile(ensemble, 1 - tail)
+    low, high = (_exchangeable_quantile(ensemble, p) for p in ((1 - level) / 2, (1 + level) / 2))
     return jnp.mean((truth >= low) & (truth <= high))
 
 
@@ -150,7 +139,6 @@ def autocorrelated_interval(series: Float[Array, "T"], level: float = 0.95) -> I
     independent, and Student's distribution gives the interval (the method of batch means).
 
     Example:
-        >>> import jax.numpy as jnp
         >>> autocorrelated_interval(jnp.ones(100)).stderr
         0.0
     """
@@ -158,12 +146,10 @@ def autocorrelated_interval(series: Float[Array, "T"], level: float = 0.95) -> I
     if values.ndim != 1 or values.size < 4:
         raise ValueError(f"expected a series of at least 4 values, got shape {values.shape}")
     length = math.isqrt(values.size)
-    batches = values.size // length
     # The remainder is dropped at the beginning, where a run has settled least.
-    means = values[values.size - batches * length :].reshape(batches, length).mean(axis=1)
+    means = values[values.size % length :].reshape(-1, length).mean(axis=1)
     interval = independent_interval(jnp.asarray(means), level)
-    centre = float(values.mean())
-    half = interval.high - interval.mean
+    centre, half = float(values.mean()), interval.high - interval.mean
     return Interval(centre, interval.stderr, centre - half, centre + half)
 
 
@@ -171,7 +157,6 @@ def independent_interval(values: Float[Array, "R"], level: float = 0.95) -> Inte
     """Return the average of independent values, such as one per truth, with Student's interval.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> interval = independent_interval(jnp.array([1.0, 3.0]))
         >>> interval.mean, interval.stderr
         (2.0, 1.0)
@@ -187,11 +172,9 @@ def independent_interval(values: Float[Array, "R"], level: float = 0.95) -> Inte
 
 def _exchangeable_quantile(ensemble: Float[Array, "T N n"], p: float) -> Float[Array, "T n"]:
     """Return the quantile at rank (N + 1) p among the members, interpolated between them."""
-    ordered = jnp.sort(ensemble, axis=1)
-    count = ensemble.shape[1]
+    ordered, count = jnp.sort(ensemble, axis=1), ensemble.shape[1]
     rank = min(max((count + 1) * p - 1, 0.0), count - 1.0)
-    below = math.floor(rank)
-    above = min(below + 1, count - 1)
+    below, above = math.floor(rank), math.ceil(rank)
     return ordered[:, below] + (rank - below) * (ordered[:, above] - ordered[:, below])
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bieqno.operators.networks import check_linear
-from bieqno.operators.pooling import AbstractPool, Mask
+from bieqno.operators.pooling import AbstractPool, Embeddings, Mask, Query
 
 
 class AttentionSummary(NamedTuple):
@@ -38,18 +38,21 @@ class AbstractAttention(AbstractPool):
         """Bring both parts to the larger peak and add."""
         peak = jnp.maximum(first.peak, second.peak)
         a, b = (jnp.exp(part.peak - _finite(peak)) for part in (first, second))
-        return AttentionSummary(
-            peak, a * first.weight + b * second.weight, a[..., None] * first.total + b[..., None] * second.total
-        )
+        total = a[..., None] * first.total + b[..., None] * second.total
+        return AttentionSummary(peak, a * first.weight + b * second.weight, total)
 
     def finish(self, summary: AttentionSummary) -> Float[Array, "v"]:
         """Normalise the weights; the empty set gives zeros."""
         weight = jnp.where(summary.weight > 0, summary.weight, 1)
         return (summary.total / weight[..., None]).reshape(-1)
 
-    def attend(
-        self, queries: Float[Array, "*queries heads d"], embeddings: Float[Array, "m w"], mask: Mask
-    ) -> AttentionSummary:
+    def out_size(self, width: int) -> int:
+        """Return the length of the pooled vector of one query."""
+        if width != self.to_key.in_features:
+            raise ValueError(f"this attention pool takes embeddings of {self.to_key.in_features} values, got {width}")
+        return width
+
+    def attend(self, queries: Float[Array, "*queries heads d"], embeddings: Embeddings, mask: Mask) -> AttentionSummary:
         """Weigh the values of a part of the set by the match of its keys with the queries."""
         heads, d = queries.shape[-2:]
         keys = jax.vmap(self.to_key)(embeddings).reshape(-1, heads, d)
@@ -69,7 +72,7 @@ class AttentionPool(AbstractAttention):
         width: length of the embeddings.
         heads: number of heads; must divide `width`.
         queries: number of learned queries; the pooled vector has ``queries * width`` values.
-        key: random key of the initial weights.
+        key: for the initial weights.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -96,26 +99,22 @@ class AttentionPool(AbstractAttention):
         if self.learned.ndim != 3 or self.learned.shape[1] * self.learned.shape[2] != self.to_key.out_features:
             raise ValueError(f"learned queries of shape {self.learned.shape} do not fit the keys")
 
-    def summarize(
-        self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
-    ) -> AttentionSummary:
+    def summarize(self, embeddings: Embeddings, mask: Mask, query: Query) -> AttentionSummary:
         """Attend to a part of the set with every learned query."""
         return self.attend(self.learned, embeddings, mask)
 
     def out_size(self, width: int) -> int:
         """Return the length of the pooled vector."""
-        _check_width(width, self.to_key)
-        return self.learned.shape[0] * width
+        return self.learned.shape[0] * super().out_size(width)
 
 
 class CrossAttentionPool(AbstractAttention):
     """Multi-head attention in which an input element is the query.
 
     Args:
-        width: length of the embeddings.
-        query_size: length of the query.
+        width, query_size: length of the embeddings and of the query.
         heads: number of heads; must divide `width`.
-        key: random key of the initial weights.
+        key: for the initial weights.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -144,20 +143,13 @@ class CrossAttentionPool(AbstractAttention):
             raise ValueError("queries and keys must have the same length")
         _check_heads(self.to_key.weight.shape[0], self.heads)
 
-    def summarize(
-        self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
-    ) -> AttentionSummary:
+    def summarize(self, embeddings: Embeddings, mask: Mask, query: Query) -> AttentionSummary:
         """Attend to a part of the set with the given query."""
         if query is None:
             raise ValueError("cross-attention needs a query, and none was given")
         if query.shape != (self.to_query.in_features,):
             raise ValueError(f"expected a query of {self.to_query.in_features} values, got shape {query.shape}")
         return self.attend(self.to_query(query).reshape(self.heads, -1), embeddings, mask)
-
-    def out_size(self, width: int) -> int:
-        """Return the length of the pooled vector."""
-        _check_width(width, self.to_key)
-        return width
 
 
 def _finite(peak: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -168,8 +160,3 @@ def _finite(peak: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def _check_heads(width: int, heads: int) -> None:
     if heads < 1 or width % heads:
         raise ValueError(f"the number of heads must divide the width, got {heads} heads for {width}")
-
-
-def _check_width(width: int, to_key: eqx.nn.Linear) -> None:
-    if width != to_key.in_features:
-        raise ValueError(f"this attention pool takes embeddings of {to_key.in_features} values, got {width}")

@@ -36,9 +36,7 @@ def frozen(*, when: str | None = None, **settings: Any) -> Any:
 class Standardiser(eqx.Module):
     """Shift and scale values to mean zero and standard deviation one.
 
-    Args:
-        mean: what is subtracted; one number, or one per column.
-        scale: what is divided by, positive, of the same shape.
+    Both `mean` and the positive `scale` are one number or one per column.
 
     Example:
         >>> import jax.numpy as jnp

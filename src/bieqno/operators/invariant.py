@@ -1,23 +1,13 @@
 """F_I, the permutation-invariant operator (eq. 1 of the paper): embed, pool, fit."""
 
-from collections.abc import Callable
 from typing import Unpack
 
 import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bieqno.operators.networks import (
-    MLP,
-    Fourier,
-    Layers,
-    Network,
-    NetworkSettings,
-    check_output,
-    fitting_net,
-    output_size,
-)
-from bieqno.operators.pooling import AbstractPool, CustomPool, Elements, MeanPool, pool_set
+from bieqno.operators.networks import MLP, MLPSettings, Network, check_fit, fitting_net, output_size
+from bieqno.operators.pooling import AbstractPool, Elements, PoolLike, Query, as_pool, blank_parts, pool_set
 
 
 class InvariantOperator(eqx.Module):
@@ -30,16 +20,14 @@ class InvariantOperator(eqx.Module):
         out_size: length of the result; None leaves the fitting net out (the lean form of the gGP equation),
             so that the result is the pooled embedding.
         width: length of the embeddings and hidden layers.
-        depth: number of layers of each network.
         pool: how the embeddings become one vector: the masked mean by default, an `AbstractPool`, or any function
             ``(embeddings [m, w], mask [m]) -> [v]``.
         embed: network in place of the default embedding net, ``[in_size] -> [w]``.
         fit: network in place of the default fitting net, ``[pooled] -> [out_size]``.
-        fourier_features: number of Fourier features of an element given to the default embedding net.
-        fourier_scale: their typical frequency.
         chunk_size: embed and pool at most so many elements at a time, to bound the memory for large sets.
-        key: random key of the initial weights.
-        **network: `activation` and `residual` of the default networks.
+        key: for the initial weights.
+        **network: `depth` (3), `activation` and `residual` of the default networks, `fourier_features` and
+            `fourier_scale` of those that embed; see `MLP`.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -61,39 +49,31 @@ class InvariantOperator(eqx.Module):
         out_size: int | None,
         *,
         width: int = 64,
-        depth: int = 3,
-        pool: AbstractPool | Callable[[Array, Array], Array] | None = None,
+        pool: PoolLike | None = None,
         embed: Network | None = None,
         fit: Network | None = None,
-        fourier_features: int = 0,
-        fourier_scale: float = 1.0,
         chunk_size: int | None = None,
         key: PRNGKeyArray,
-        **network: Unpack[NetworkSettings],
+        **network: Unpack[MLPSettings],
     ) -> None:
         embed_key, fit_key = jax.random.split(key)
-        layers: Layers = {"width": width, "depth": depth, **network}
-        fourier: Fourier = {"fourier_features": fourier_features, "fourier_scale": fourier_scale}
-        self.embed = embed if embed is not None else MLP(in_size, width, **layers, **fourier, key=embed_key)
+        self.in_size, self.chunk_size = in_size, chunk_size
+        self.embed = embed if embed is not None else MLP(in_size, width, width=width, key=embed_key, **network)
         self.pool = as_pool(pool)
-        pooled = self.pool.out_size(output_size(self.embed, in_size, role="the embedding network"))
-        self.fit = fitting_net(fit, pooled, out_size, key=fit_key, **layers)
-        self.in_size = in_size
+        pooled = self._pooled_size()
+        self.fit = fitting_net(fit, pooled, out_size, width=width, key=fit_key, network=network)
         self.out_size = pooled if out_size is None else out_size
-        self.chunk_size = chunk_size
+
+    def _pooled_size(self) -> int:
+        return self.pool.out_size(output_size(self.embed, self.in_size, role="the embedding network"))
 
     def __check_init__(self) -> None:
-        width = output_size(self.embed, self.in_size, role="the embedding network")
-        pooled = self.pool.out_size(width)
-        if self.fit is not None:
-            check_output(self.fit, pooled, self.out_size, role="the fitting network")
-        elif pooled != self.out_size:
-            raise ValueError(f"the pooled embedding has {pooled} values, not {self.out_size}")
+        check_fit(self.fit, self._pooled_size(), self.out_size)
         if self.chunk_size is not None and self.chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, got {self.chunk_size}")
 
     def __call__(
-        self, elements: Elements, *, mask: Bool[Array, "m"] | None = None, query: Float[Array, "a"] | None = None
+        self, elements: Elements, *, mask: Bool[Array, "m"] | None = None, query: Query = None
     ) -> Float[Array, "q"]:
         """Apply the operator.
 
@@ -102,22 +82,6 @@ class InvariantOperator(eqx.Module):
             mask: which rows are elements, the others being padding; None if all are.
             query: what a cross-attention pool attends with.
         """
-        check_elements(elements, self.in_size)
-        pooled = pool_set(self.embed, self.pool, elements, mask=mask, query=query, chunk_size=self.chunk_size)
+        parts, mask = blank_parts(elements, mask, self.in_size)
+        pooled = pool_set(self.embed, self.pool, parts, mask, query, self.chunk_size)
         return pooled if self.fit is None else self.fit(pooled)
-
-
-def check_elements(elements: Elements, in_size: int) -> None:
-    """Refuse sets whose elements have another length than the operator was built for."""
-    parts = elements if isinstance(elements, tuple) else (elements,)
-    same = len({part.shape[:1] for part in parts}) == 1 and all(part.ndim == 2 for part in parts)
-    if not same or sum(part.shape[1] for part in parts) != in_size:
-        shapes = " + ".join(str(part.shape) for part in parts)
-        raise ValueError(f"expected a set of shape (any, {in_size}), got {shapes}")
-
-
-def as_pool(pool: AbstractPool | Callable[[Array, Array], Array] | None) -> AbstractPool:
-    """Return a pool: the mean for None, a plain function as a pool."""
-    if pool is None:
-        return MeanPool()
-    return pool if isinstance(pool, AbstractPool) else CustomPool(pool)

@@ -32,8 +32,7 @@ def total(terms: Float[Array, "..."], axis: int = 0) -> Float[Array, "..."]:
         if count % 2:
             rest = rest + jax.lax.index_in_dim(terms, count - 1, axis, keepdims=False)
         count = count // 2
-        halves = (jax.lax.slice_in_dim(terms, k * count, (k + 1) * count, axis=axis) for k in range(2))
-        terms = jnp.add(*halves)
+        terms = jnp.add(*(jax.lax.slice_in_dim(terms, k * count, (k + 1) * count, axis=axis) for k in range(2)))
     return rest
 
 
@@ -54,12 +53,10 @@ def combined(weights: Float[Array, "k c _"], values: Float[Array, "k n b"]) -> F
 def before_last(
     network: MLP, *parts: Float[Array, "..."], begun: Float[Array, "..."] | float = 0.0
 ) -> Float[Array, "..."]:
-    """Return the input of the last layer of a network of two or more layers, for any number of inputs.
+    """Return the input of the last layer of a network of two or more layers without Fourier features, along the first axis.
 
-    Args:
-        network: applied along the first axis; without Fourier features.
-        *parts: of the input, whose other axes are broadcast: a part that inputs share is multiplied once.
-        begun: product of the first layer with the parts before these, if that is known.
+    Other axes of the parts are broadcast: a part that inputs share is multiplied once. `begun` is the product of the first
+    layer with the parts before these, if that is known.
     """
     first, *others, _ = network.layers
     axes = max(part.ndim for part in parts) - 1
@@ -92,10 +89,7 @@ def apply_to_sets(
 ) -> tuple[Float[Array, "q n b"], Float[Array, "r b"]]:
     """Return ``operator(elements[..., i].T, context=context[:, i])`` for all i: the outputs of branch and trunk.
 
-    Args:
-        operator: pools by the mean, and fits by a `TrunkAndBranch`; its embeddings are plain `MLP`.
-        elements: sets of one size, or parts of them.
-        context: one per set.
+    The operator embeds by plain `MLP`, pools by the mean, and fits by a `TrunkAndBranch`; all sets have one size.
 
     Example:
         >>> import jax, jax.numpy as jnp

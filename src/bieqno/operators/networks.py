@@ -6,7 +6,7 @@ over the elements of a set. `MLP` is the default; a module of Equinox or of your
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, ClassVar, TypeAlias, TypedDict, Unpack
+from typing import Any, ClassVar, TypeAlias, TypedDict
 
 import equinox as eqx
 import jax
@@ -26,16 +26,10 @@ class NetworkSettings(TypedDict, total=False):
     residual: bool
 
 
-class Layers(NetworkSettings):
-    """The layers of a default network inside an operator."""
+class MLPSettings(NetworkSettings, total=False):
+    """The settings of `MLP` beside its width that an operator hands to its default networks."""
 
-    width: int
     depth: int
-
-
-class Fourier(TypedDict):
-    """The Fourier features of a default embedding network inside an operator."""
-
     fourier_features: int
     fourier_scale: float
 
@@ -47,15 +41,14 @@ class MLP(eqx.Module):
     set share (a pooled embedding, a context) is multiplied by its columns of the first layer once, not once per element.
 
     Args:
-        in_size: length of the (concatenated) input.
-        out_size: length of the output.
+        in_size, out_size: length of the (concatenated) input and of the output.
         width: length of the hidden layers.
         depth: number of linear layers, at least 1.
         activation: applied after every layer but the last.
         residual: add its input to every hidden layer that keeps the width.
         fourier_features: if positive, that many `FourierFeatures` are computed from the input first.
         fourier_scale: their typical frequency, in cycles per unit of the input.
-        key: random key of the initial weights.
+        key: for the initial weights.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -95,8 +88,7 @@ class MLP(eqx.Module):
             in_size += 2 * fourier_features
         sizes = [in_size, *[width] * (depth - 1), out_size]
         self.layers = tuple(_initial_layer(a, b, key=k) for (a, b), k in zip(pairwise(sizes), keys, strict=True))
-        self.activation = activation
-        self.residual = residual
+        self.activation, self.residual = activation, residual
 
     def __check_init__(self) -> None:
         if not self.layers:
@@ -106,10 +98,9 @@ class MLP(eqx.Module):
         if not callable(self.activation):
             raise ValueError(f"an activation is a function, got {self.activation!r}")
         for before, after in pairwise(self.layers):
-            if before.weight.shape[0] != after.weight.shape[1]:
-                raise ValueError(
-                    f"a layer of {before.weight.shape[0]} outputs is followed by one of {after.weight.shape[1]} inputs"
-                )
+            given, taken = before.weight.shape[0], after.weight.shape[1]
+            if given != taken:
+                raise ValueError(f"a layer of {given} outputs is followed by one of {taken} inputs")
 
     def __call__(self, *parts: Float[Array, "_"]) -> Float[Array, "q"]:
         """Apply the network to the concatenation of `parts`."""
@@ -118,8 +109,7 @@ class MLP(eqx.Module):
         first, *others = self.layers
         hidden = _apply_to_parts(first, parts)
         for layer in others:
-            activated = self.activation(hidden)
-            following = layer(activated)
+            following = layer(self.activation(hidden))
             keeps = self.residual and following.shape == hidden.shape and layer is not others[-1]
             hidden = hidden + following if keeps else following
         return hidden
@@ -133,13 +123,11 @@ class TrunkAndBranch(eqx.Module):
     Args:
         own_size: length of an element's own part, which comes first in the input.
         shared_size: length of the rest, which all elements of a set share.
-        branch_out: length of the branch's output.
-        trunk_out: length of t_1.
-        width: length of the trunk's hidden layers.
-        depth: number of its layers.
+        branch_out, trunk_out: length of the branch's output and of t_1.
+        width, depth: of the trunk.
         link: length of t_2, and of the branch's hidden layer.
         scale: factor of the initial weights of both last layers; small where a result near zero is a good start.
-        key: random key of the initial weights.
+        key: for the initial weights.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -167,10 +155,9 @@ class TrunkAndBranch(eqx.Module):
         key: PRNGKeyArray,
     ) -> None:
         trunk_key, branch_key = jax.random.split(key)
-        silu = jax.nn.silu
-        layers = {"width": width, "depth": depth}
-        trunk = MLP(shared_size, trunk_out + link, **layers, activation=silu, residual=True, key=trunk_key)
-        branch = MLP(own_size + link, branch_out, width=link, depth=2, activation=silu, key=branch_key)
+        act, given = jax.nn.silu, trunk_out + link
+        trunk = MLP(shared_size, given, width=width, depth=depth, activation=act, residual=True, key=trunk_key)
+        branch = MLP(own_size + link, branch_out, width=link, depth=2, activation=act, key=branch_key)
         self.trunk, self.branch = (
             eqx.tree_at(lambda net: net.layers[-1].weight, net, replace_fn=lambda weight: scale * weight)
             for net in (trunk, branch)
@@ -222,14 +209,15 @@ def apply_network(network: Network, *parts: Array) -> Array:
 
 
 def fitting_net(
-    network: Network | None, in_size: int, out_size: int | None, *, key: PRNGKeyArray, **layers: Unpack[Layers]
+    given: Network | None, in_size: int, out_size: int | None, *, width: int, key: PRNGKeyArray, network: MLPSettings
 ) -> Network | None:
     """Return the fitting net of an operator: the given one, the default `MLP`, or none for `out_size` None (lean form)."""
-    if out_size is None:
-        if network is not None:
-            raise ValueError("out_size=None leaves the fitting net out, but one was given")
-        return None
-    return network if network is not None else MLP(in_size, out_size, key=key, **layers)
+    if out_size is None and given is not None:
+        raise ValueError("out_size=None leaves the fitting net out, but one was given")
+    if out_size is None or given is not None:
+        return given
+    plain: MLPSettings = {**network, "fourier_features": 0}  # they are of the elements only
+    return MLP(in_size, out_size, width=width, key=key, **plain)
 
 
 def check_linear(layer: eqx.nn.Linear) -> None:
@@ -242,11 +230,7 @@ def check_linear(layer: eqx.nn.Linear) -> None:
 
 
 def output_size(network: Network, in_size: int, *, role: str) -> int:
-    """Return the length of a network's output for an input of `in_size`, without computing it.
-
-    Raises:
-        ValueError: if the network does not accept such an input or does not give a vector back.
-    """
+    """Return the length of a network's output for `in_size` values; ValueError if it does not map vectors so."""
     try:
         out = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct((in_size,), jnp.zeros(()).dtype))
     except (TypeError, ValueError) as error:
@@ -256,8 +240,9 @@ def output_size(network: Network, in_size: int, *, role: str) -> int:
     return int(out.shape[0])
 
 
-def check_output(network: Network, in_size: int, out_size: int, *, role: str) -> None:
-    """Refuse a network that does not take `in_size` values to `out_size`."""
-    found = output_size(network, in_size, role=role)
+def check_fit(fit: Network | None, in_size: int, out_size: int) -> None:
+    """Refuse a fitting net that does not take `in_size` values to `out_size`; without one, the two must be equal."""
+    role = "the lean form" if fit is None else "the fitting network"
+    found = in_size if fit is None else output_size(fit, in_size, role=role)
     if found != out_size:
         raise ValueError(f"{role} must return {out_size} values, got {found}")

@@ -7,7 +7,7 @@ A pool is written as a *mergeable summary*: `summarize` a part of the set, `merg
 
 import abc
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import equinox as eqx
 import jax
@@ -16,7 +16,9 @@ from jaxtyping import Array, Bool, Float
 
 from bieqno.operators.networks import Network, apply_network
 
+Embeddings: TypeAlias = Float[Array, "m w"]
 Mask: TypeAlias = Bool[Array, "m"]
+Query: TypeAlias = Float[Array, "a"] | None
 Summary: TypeAlias = Any
 Elements: TypeAlias = Float[Array, "m p"] | tuple[Float[Array, "m _"], ...]
 """A set, one row per element; or the parts of its rows: under a `vmap` over one part the work on the others is done once."""
@@ -28,7 +30,7 @@ class AbstractPool(eqx.Module):
     uses_query: eqx.AbstractClassVar[bool]
 
     @abc.abstractmethod
-    def summarize(self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None) -> Summary:
+    def summarize(self, embeddings: Embeddings, mask: Mask, query: Query) -> Summary:
         """Summarize a part of the set."""
 
     @abc.abstractmethod
@@ -43,19 +45,13 @@ class AbstractPool(eqx.Module):
     def out_size(self, width: int) -> int:
         """Return the length of the pooled vector for embeddings of length `width`."""
 
-    def __call__(
-        self, embeddings: Float[Array, "m w"], mask: Mask | None = None, query: Float[Array, "a"] | None = None
-    ) -> Float[Array, "v"]:
+    def __call__(self, embeddings: Embeddings, mask: Mask | None = None, query: Query = None) -> Float[Array, "v"]:
         """Pool a whole set."""
         embeddings, mask = blank_padding(embeddings, mask)
         return self.finish(self.summarize(embeddings, mask, query))
 
 
-class MeanSummary(NamedTuple):
-    """Sum of the embeddings and their number."""
-
-    total: Float[Array, "w"]
-    size: Float[Array, ""]
+PoolLike: TypeAlias = AbstractPool | Callable[[Array, Array], Array]
 
 
 class MeanPool(AbstractPool):
@@ -75,19 +71,20 @@ class MeanPool(AbstractPool):
     count: bool = eqx.field(static=True, default=False)
     uses_query: ClassVar[bool] = False
 
-    def summarize(self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None) -> MeanSummary:
-        """Add up the embeddings that the mask keeps."""
+    def summarize(self, embeddings: Embeddings, mask: Mask, query: Query) -> Summary:
+        """Return the sum of the embeddings that the mask keeps, and their number."""
         kept = jnp.where(mask[:, None], embeddings, 0)
-        return MeanSummary(jnp.sum(kept, axis=0), jnp.sum(mask, dtype=embeddings.dtype))
+        return jnp.sum(kept, axis=0), jnp.sum(mask, dtype=embeddings.dtype)
 
-    def merge(self, first: MeanSummary, second: MeanSummary) -> MeanSummary:
+    def merge(self, first: Summary, second: Summary) -> Summary:
         """Add sums and numbers."""
-        return MeanSummary(first.total + second.total, first.size + second.size)
+        return jax.tree.map(jnp.add, first, second)
 
-    def finish(self, summary: MeanSummary) -> Float[Array, "v"]:
+    def finish(self, summary: Summary) -> Float[Array, "v"]:
         """Divide the sum by the number; the empty set gives zeros."""
-        mean = summary.total / jnp.maximum(summary.size, 1)
-        return jnp.append(mean, 1 / (1 + summary.size)) if self.count else mean
+        total, size = summary
+        mean = total / jnp.maximum(size, 1)
+        return jnp.append(mean, 1 / (1 + size)) if self.count else mean
 
     def out_size(self, width: int) -> int:
         """Return the length of the pooled vector."""
@@ -107,9 +104,7 @@ class CustomPool(AbstractPool):
     function: Callable[[Array, Array], Array]
     uses_query: ClassVar[bool] = False
 
-    def summarize(
-        self, embeddings: Float[Array, "m w"], mask: Mask, query: Float[Array, "a"] | None
-    ) -> Float[Array, "v"]:
+    def summarize(self, embeddings: Embeddings, mask: Mask, query: Query) -> Float[Array, "v"]:
         """Apply the function to the whole set."""
         return self.function(embeddings, mask)
 
@@ -130,17 +125,16 @@ class CustomPool(AbstractPool):
         return int(out.shape[0])
 
 
+def as_pool(pool: PoolLike | None) -> AbstractPool:
+    """Return a pool: the mean for None, a plain function as a `CustomPool`."""
+    pool = MeanPool() if pool is None else pool
+    return pool if isinstance(pool, AbstractPool) else CustomPool(pool)
+
+
 def pool_set(
-    embed: Network,
-    pool: AbstractPool,
-    elements: Elements,
-    *,
-    mask: Mask | None,
-    query: Float[Array, "a"] | None = None,
-    chunk_size: int | None = None,
+    embed: Network, pool: AbstractPool, parts: tuple[Array, ...], mask: Mask, query: Query, chunk_size: int | None
 ) -> Float[Array, "v"]:
     """Embed every element and pool the embeddings; `chunk_size` elements at a time, also backwards, bound the memory."""
-    parts, mask = blank_parts(elements, mask)
 
     def summarize(parts: tuple[Float[Array, "c _"], ...], part_mask: Mask) -> Summary:
         embeddings = jax.vmap(lambda *row: apply_network(embed, *row))(*parts)
@@ -149,37 +143,35 @@ def pool_set(
     size = mask.shape[0]
     if chunk_size is None or size <= chunk_size:
         return pool.finish(summarize(parts, mask))
-
     chunks = -(-size // chunk_size)
     padding = chunks * chunk_size - size
-    cut = tuple(jnp.pad(x, ((0, padding), (0, 0))).reshape(chunks, chunk_size, x.shape[1]) for x in parts)
-    masks = jnp.pad(mask, (0, padding)).reshape(chunks, chunk_size)
+    padded = jax.tree.map(lambda x: jnp.pad(x, [(0, padding), (0, 0)][: x.ndim]), (parts, mask))
+    cut = jax.tree.map(lambda x: x.reshape(chunks, chunk_size, *x.shape[1:]), padded)
     # Rematerialising a chunk on the way back keeps the memory of the gradient bounded as well.
     rematerialised: Callable[..., Summary] = jax.checkpoint(summarize)
-
-    def step(summary: Summary, chunk: tuple[tuple[Array, ...], Array]) -> tuple[Summary, None]:
-        return pool.merge(summary, rematerialised(*chunk)), None
-
-    begun = rematerialised(tuple(part[0] for part in cut), masks[0])
-    summary, _ = jax.lax.scan(step, begun, (tuple(part[1:] for part in cut), masks[1:]))
-    return pool.finish(summary)
+    begun = rematerialised(*jax.tree.map(lambda x: x[0], cut))
+    others = jax.tree.map(lambda x: x[1:], cut)
+    return pool.finish(
+        jax.lax.scan(lambda sum, chunk: (pool.merge(sum, rematerialised(*chunk)), None), begun, others)[0]
+    )
 
 
 def blank_padding(elements: Float[Array, "m p"], mask: Mask | None) -> tuple[Float[Array, "m p"], Mask]:
     """Replace padded rows by zeros, so that neither their values nor their gradients can leak."""
     if mask is None:
         return elements, jnp.ones(elements.shape[0], bool)
-    mask = jnp.asarray(mask)
-    if mask.shape != elements.shape[:1] or mask.dtype != bool:
-        raise ValueError(
-            f"a mask has one truth value for each of {elements.shape[0]} elements, "
-            f"got shape {mask.shape} of {mask.dtype}"
-        )
+    mask, size = jnp.asarray(mask), elements.shape[0]
+    if mask.shape != (size,) or mask.dtype != bool:
+        raise ValueError(f"a mask has one truth value per element, {size}, got shape {mask.shape} of {mask.dtype}")
     return jnp.where(mask[:, None], elements, 0), mask
 
 
-def blank_parts(elements: Elements, mask: Mask | None) -> tuple[tuple[Float[Array, "m _"], ...], Mask]:
-    """Return the parts of a set's rows, one part if it was given as a whole, with padded rows replaced by zeros."""
+def blank_parts(elements: Elements, mask: Mask | None, in_size: int) -> tuple[tuple[Float[Array, "m _"], ...], Mask]:
+    """Return the parts of a set's rows with padding replaced by zeros; refuse elements that are not of `in_size`."""
     parts = elements if isinstance(elements, tuple) else (elements,)
+    same = len({part.shape[:1] for part in parts}) == 1 and all(part.ndim == 2 for part in parts)
+    if not same or sum(part.shape[1] for part in parts) != in_size:
+        shapes = " + ".join(str(part.shape) for part in parts)
+        raise ValueError(f"expected a set of shape (any, {in_size}), got {shapes}")
     blanked = [blank_padding(part, mask) for part in parts]
     return tuple(part for part, _ in blanked), blanked[0][1]

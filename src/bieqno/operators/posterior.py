@@ -5,7 +5,7 @@ equivariant to the order of the inputs, invariant to the order of the observatio
 """
 
 from collections.abc import Callable
-from typing import Unpack
+from typing import Any, Unpack
 
 import equinox as eqx
 import jax
@@ -14,8 +14,8 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.operators.equivariant import ElementwiseOperator, EquivariantOperator
 from bieqno.operators.invariant import InvariantOperator
-from bieqno.operators.networks import MLP, Fourier, Layers, NetworkSettings
-from bieqno.operators.pooling import AbstractPool
+from bieqno.operators.networks import MLP, MLPSettings
+from bieqno.operators.pooling import PoolLike
 
 
 class PosteriorOperator(eqx.Module):
@@ -25,17 +25,13 @@ class PosteriorOperator(eqx.Module):
     the distribution there).
 
     Args:
-        in_size: length of an input element.
-        observation_size: length of an observation.
-        out_size: length of each result.
+        in_size, observation_size, out_size: length of an input element, of an observation and of each result.
         lean: the form of the paper's gGP: no fitting nets in the parts, one shared ``phi_fit`` per element.
         pool: how the embeddings of the observations become one vector; the masked mean by default. A pool that asks
             for a query (`CrossAttentionPool`) is queried by the embedding of each input element, ``inputs.out_size``
             values, which is `width`, or ``2 * width`` in the lean form.
-        inputs: operator in place of the default F_E on the inputs.
-        observations: operator in place of the default F_I on the observations.
-        fit: operator in place of the default one on the concatenation.
-        width, depth, fourier_features, fourier_scale, chunk_size, key, **network: as for `InvariantOperator`.
+        inputs, observations, fit: operators in place of the default F_E, F_I, and the one on the concatenation.
+        width, chunk_size, key, **network: as for `InvariantOperator`.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -60,36 +56,30 @@ class PosteriorOperator(eqx.Module):
         out_size: int,
         *,
         width: int = 64,
-        depth: int = 3,
         lean: bool = False,
-        pool: AbstractPool | Callable[[Array, Array], Array] | None = None,
+        pool: PoolLike | None = None,
         inputs: EquivariantOperator | ElementwiseOperator | None = None,
         observations: InvariantOperator | None = None,
         fit: EquivariantOperator | ElementwiseOperator | None = None,
-        fourier_features: int = 0,
-        fourier_scale: float = 1.0,
         chunk_size: int | None = None,
         key: PRNGKeyArray,
-        **network: Unpack[NetworkSettings],
+        **network: Unpack[MLPSettings],
     ) -> None:
         input_key, observation_key, fit_key = jax.random.split(key, 3)
         if observations is not None and pool is not None:
             raise ValueError("pool belongs to the default F_I; give it to your own `observations`")
-        layers: Layers = {"width": width, "depth": depth, **network}
-        fourier: Fourier = {"fourier_features": fourier_features, "fourier_scale": fourier_scale}
-        size, chunks = None if lean else width, chunk_size
-        if inputs is None:
-            inputs = EquivariantOperator(in_size, size, chunk_size=chunks, key=input_key, **layers, **fourier)
-        if observations is None:
-            observations = InvariantOperator(
-                observation_size, size, pool=pool, chunk_size=chunks, key=observation_key, **layers, **fourier
-            )
-        self.inputs, self.observations = inputs, observations
+        size = None if lean else width
+        shape: Any = {"width": width, "chunk_size": chunk_size}
+        self.inputs = inputs or EquivariantOperator(in_size, size, key=input_key, **shape, **network)
+        self.observations = observations or InvariantOperator(
+            observation_size, size, pool=pool, key=observation_key, **shape, **network
+        )
         self.in_size, self.observation_size, self.out_size = in_size, observation_size, out_size
         joined = self._shape_of(self._embed)[1]
+        plain: MLPSettings = {**network, "fourier_features": 0}  # they are of the elements only
         if fit is None and lean:
-            fit = ElementwiseOperator(MLP(joined, out_size, key=fit_key, **layers))
-        self.fit = fit or EquivariantOperator(joined, out_size, chunk_size=chunks, key=fit_key, **layers)
+            fit = ElementwiseOperator(MLP(joined, out_size, width=width, key=fit_key, **plain))
+        self.fit = fit or EquivariantOperator(joined, out_size, key=fit_key, **shape, **plain)
 
     def __check_init__(self) -> None:
         shape = self._shape_of(self.__call__)
@@ -104,13 +94,9 @@ class PosteriorOperator(eqx.Module):
         input_mask: Bool[Array, "n"] | None = None,
         observation_mask: Bool[Array, "m"] | None = None,
     ) -> Float[Array, "n q"]:
-        """Apply the map; padded rows of the result are zero.
+        """Map prior elements or coordinates, and observations, one per row; either set may be empty.
 
-        Args:
-            inputs: prior elements or coordinates, one per row; may be empty.
-            observations: what was observed, one per row; may be empty.
-            input_mask: which rows of `inputs` are elements; None if all are.
-            observation_mask: which rows of `observations` are elements; None if all are.
+        The masks say which rows are elements, all by default; padded rows of the result are zero.
         """
         embedded = self._embed(inputs, observations, input_mask, observation_mask)
         return self.fit(embedded, mask=input_mask)
@@ -130,9 +116,5 @@ class PosteriorOperator(eqx.Module):
 
     def _shape_of(self, method: Callable[..., Array]) -> tuple[int, ...]:
         """Return the shape of a method's result for one input and one observation, without computing it."""
-        dtype = jnp.zeros(()).dtype
-        return eqx.filter_eval_shape(
-            method,
-            jax.ShapeDtypeStruct((1, self.in_size), dtype),
-            jax.ShapeDtypeStruct((1, self.observation_size), dtype),
-        ).shape
+        sizes = (self.in_size, self.observation_size)
+        return eqx.filter_eval_shape(method, *(jax.ShapeDtypeStruct((1, n), jnp.zeros(()).dtype) for n in sizes)).shape

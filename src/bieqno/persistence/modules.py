@@ -12,6 +12,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import equinox as eqx
@@ -22,9 +23,10 @@ import numpy as np
 from bieqno import operators
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators.networks import check_linear
-from bieqno.persistence.tensorfile import PersistenceError, pack_tensors, read_tensors, unpack_tensors, write_tensors
+from bieqno.persistence.tensorfile import PersistenceError, pack_tensors, read_file, replace_file, unpack_tensors
 
 Known: TypeAlias = type[eqx.Module] | Callable[..., Any]
+ManyKnown: TypeAlias = Iterable[Known] | Mapping[str, Known]
 
 _KIND = "module"
 _OWN: tuple[Known, ...] = (
@@ -36,18 +38,13 @@ _OWN: tuple[Known, ...] = (
 )
 
 
-def save(
-    path: str | os.PathLike[str], module: eqx.Module, *, known: Iterable[Known] | Mapping[str, Known] = ()
-) -> None:
-    """Save a module to one file, replacing what was there in one step.
+def save(path: str | os.PathLike[str], module: eqx.Module, *, known: ManyKnown = ()) -> None:
+    """Save a module to one file, by custom ending in ``.bieqno``, replacing what was there in one step.
 
     Args:
-        path: the file, by custom ending in ``.bieqno``.
+        path: the file; PersistenceError is raised if it cannot be written, or the module not be stored.
         module: any module built of the package's classes and of `known` ones.
         known: further classes and functions that the module is built of; as a dictionary, under names of your choice.
-
-    Raises:
-        PersistenceError: if the module holds something that cannot be stored, or the file cannot be written.
 
     Example:
         >>> import jax, pathlib, tempfile
@@ -58,44 +55,28 @@ def save(
         >>> bool(eqx.tree_equal(operator, again))
         True
     """
-    tensors, description = _described(module, known)
-    write_tensors(path, tensors, kind=_KIND, description=description)
+    replace_file(Path(path), to_bytes(module, known=known))
 
 
-def to_bytes(module: eqx.Module, *, known: Iterable[Known] | Mapping[str, Known] = ()) -> bytes:
+def to_bytes(module: eqx.Module, *, known: ManyKnown = ()) -> bytes:
     """Return the content of the file that `save` would write."""
-    tensors, description = _described(module, known)
-    return pack_tensors(tensors, kind=_KIND, description=description)
-
-
-def load(path: str | os.PathLike[str], *, known: Iterable[Known] | Mapping[str, Known] = ()) -> Any:
-    """Load a module that `save` wrote; no code from the file is run.
-
-    Args:
-        path: the file.
-        known: the classes and functions beyond the package's own that the file may name.
-
-    Raises:
-        PersistenceError: if the file is missing, damaged, foreign, of a version that cannot be read, names a class that is
-            not known, or its arrays do not fit its classes.
-    """
-    return _built(*read_tensors(path, kind=_KIND), known, source=str(path))
-
-
-def from_bytes(content: bytes, *, known: Iterable[Known] | Mapping[str, Known] = ()) -> Any:
-    """Return what `load` would for a file of this content."""
-    return _built(*unpack_tensors(content, kind=_KIND, source="the content"), known, source="the content")
-
-
-def _described(module: eqx.Module, known: Iterable[Known] | Mapping[str, Known]) -> tuple[dict[str, np.ndarray], str]:
     tensors: dict[str, np.ndarray] = {}
     tree = _Encoder(_names(known), tensors).encode(module, "")
-    return tensors, json.dumps(tree)
+    return pack_tensors(tensors, kind=_KIND, description=json.dumps(tree))
 
 
-def _built(
-    tensors: dict[str, np.ndarray], description: str, known: Iterable[Known] | Mapping[str, Known], *, source: str
-) -> Any:
+def load(path: str | os.PathLike[str], *, known: ManyKnown = ()) -> Any:
+    """Load a module that `save` wrote; no code from the file is run.
+
+    PersistenceError is raised if the file is missing, damaged, foreign, of a version that cannot be read, names a class that
+    is neither the package's own nor `known`, or holds arrays that do not fit its classes.
+    """
+    return from_bytes(read_file(Path(path)), known=known, source=str(path))
+
+
+def from_bytes(content: bytes, *, known: ManyKnown = (), source: str = "the content") -> Any:
+    """Return what `load` would for a file of this content; `source` names it in errors."""
+    tensors, description = unpack_tensors(content, kind=_KIND, source=source)
     try:
         tree = json.loads(description)
         if not isinstance(tree, dict) or "module" not in tree:
@@ -107,15 +88,14 @@ def _built(
         raise PersistenceError(f"cannot load {source}: its parts do not fit together: {error}") from error
 
 
-def _names(known: Iterable[Known] | Mapping[str, Known]) -> dict[Known, str]:
+def _names(known: ManyKnown) -> dict[Known, str]:
     """Return every class and function that a file may name, with its name: package and own name, or the chosen one."""
-    items = {name: item for item in _OWN for name in [_name(item)]}
+    items = {_name(item): item for item in _OWN}
     given = known.items() if isinstance(known, Mapping) else ((_name(item), item) for item in known)
     for name, item in given:
         if items.setdefault(name, item) is not item:
-            raise PersistenceError(
-                f"two different things are called {name}; give them names: known={{'first': ..., 'second': ...}}"
-            )
+            advice = "give them names: known={'first': ..., 'second': ...}"
+            raise PersistenceError(f"two different things are called {name}; {advice}")
     try:
         return {item: name for name, item in items.items()}
     except TypeError as error:
@@ -144,10 +124,8 @@ class _Encoder:
             case float():
                 return value if math.isfinite(value) else {"float": repr(value)}
             case jax.Array() if jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
-                return {
-                    "key": self._put(path, np.asarray(jax.random.key_data(value))),
-                    "impl": str(jax.random.key_impl(value)),
-                }
+                data = np.asarray(jax.random.key_data(value))
+                return {"key": self._put(path, data), "impl": str(jax.random.key_impl(value))}
             case jax.Array():
                 return {"array": self._put(path, np.asarray(value))}
             case np.ndarray():
@@ -158,24 +136,19 @@ class _Encoder:
                 return {"list": [self.encode(x, f"{path}.{i}") for i, x in enumerate(value)]}
             case dict() if all(isinstance(name, str) for name in value):
                 return {"dict": {name: self.encode(x, f"{path}.{name}") for name, x in value.items()}}
-        kind = type(value)
-        if isinstance(value, eqx.Module) and kind in self.names:
-            fields = {
-                field.name: self.encode(getattr(value, field.name), f"{path}.{field.name}")
-                for field in dataclasses.fields(value)
-            }
-            return {"module": self.names[kind], "fields": fields}
-        if isinstance(value, eqx.Module):
-            raise PersistenceError(
-                f"cannot save {path or 'the module'}: {kind.__name__} is not one of bieqno's classes; "
-                f"pass known=[{kind.__name__}] to save and load"
-            )
-        if callable(value) and isinstance(value, Hashable) and value in self.names:
-            return {"function": self.names[value]}
-        raise PersistenceError(
-            f"cannot save {path or 'the module'}: {value!r} is neither an array, a number, a text nor a module; "
-            "a function or class of your own must be passed in known=[...]"
-        )
+            case eqx.Module() if type(value) in self.names:
+                names = [field.name for field in dataclasses.fields(value)]
+                fields = {name: self.encode(getattr(value, name), f"{path}.{name}") for name in names}
+                return {"module": self.names[type(value)], "fields": fields}
+            case eqx.Module():
+                name = type(value).__name__
+                reason = f"{name} is not one of bieqno's classes; pass known=[{name}] to save and load"
+            case Hashable() if callable(value) and value in self.names:
+                return {"function": self.names[value]}
+            case _:
+                reason = f"{value!r} is neither an array, a number, a text nor a module; "
+                reason += "a function or class of your own must be passed in known=[...]"
+        raise PersistenceError(f"cannot save {path or 'the module'}: {reason}")
 
     def _put(self, path: str, array: np.ndarray) -> str:
         """Put an array aside; the number makes the name unique whatever the path looks like."""
@@ -199,7 +172,10 @@ class _Decoder:
             case {"key": path, "impl": impl}:
                 return jax.random.wrap_key_data(jnp.asarray(self.tensors[path]), impl=impl)
             case {"array": path}:
-                return self._array(path)
+                if jax.dtypes.canonicalize_dtype(self.tensors[path].dtype) != self.tensors[path].dtype:
+                    advice = "switch on 64-bit numbers first: jax.config.update('jax_enable_x64', True)"
+                    raise PersistenceError(f"{path} has type {self.tensors[path].dtype}; {advice}")
+                return jnp.asarray(self.tensors[path])
             case {"numpy": path}:
                 return self.tensors[path].copy()
             case {"scalar": path}:
@@ -218,35 +194,24 @@ class _Decoder:
 
     def _known(self, name: str, *, module: bool) -> Any:
         if name not in self.items:
-            raise PersistenceError(
-                f"it names {name}, which is not one of bieqno's own; if you trust it, pass it in known=[...]"
-            )
+            advice = "if you know where it comes from, pass it in known=[...]"
+            raise PersistenceError(f"it names {name}, which is not one of bieqno's own; {advice}")
         item = self.items[name]
         if module != (inspect.isclass(item) and issubclass(item, eqx.Module)):
             raise PersistenceError(f"it uses {name} as what it is not")
         return item
 
-    def _array(self, path: str) -> jax.Array:
-        stored = self.tensors[path]
-        if jax.dtypes.canonicalize_dtype(stored.dtype) != stored.dtype:
-            raise PersistenceError(
-                f"{path} has type {stored.dtype}; switch on 64-bit numbers first: "
-                "jax.config.update('jax_enable_x64', True)"
-            )
-        return jnp.asarray(stored)
-
     def _module(self, cls: type[eqx.Module], fields: dict[str, Any]) -> eqx.Module:
         expected = {field.name: field for field in dataclasses.fields(cls)}
-        absent = [name for name in expected if name not in fields]
-        if set(fields) - set(expected) or not all(_has_default(expected[name]) for name in absent):
+        defaults = {name: _default(field) for name, field in expected.items() if name not in fields}
+        if set(fields) - set(expected) or any(value is dataclasses.MISSING for value in defaults.values()):
             raise PersistenceError(f"{cls.__name__} has the fields {sorted(expected)}, the file has {sorted(fields)}")
         if inspect.isabstract(cls):
             raise PersistenceError(f"{cls.__name__} is abstract")
         # As Equinox itself rebuilds modules: fields are set directly, then the invariants are checked.
         module = object.__new__(cls)
-        for name, field in expected.items():
-            value = _default(field) if name in absent else self.decode(fields[name])
-            object.__setattr__(module, name, value)
+        for name in expected:
+            object.__setattr__(module, name, defaults[name] if name in defaults else self.decode(fields[name]))
         if isinstance(module, eqx.nn.Linear):
             check_linear(module)
         for base in cls.__mro__:
@@ -255,11 +220,7 @@ class _Decoder:
         return module
 
 
-def _has_default(field: dataclasses.Field[Any]) -> bool:
-    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
-
-
 def _default(field: dataclasses.Field[Any]) -> Any:
-    """Return the value of a field that the file does not know: it was written before the field was added."""
+    """Return the value of a field that was added after the file was written; MISSING if it has no default."""
     value = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-    return field.metadata.get("converter", lambda x: x)(value)
+    return value if value is dataclasses.MISSING else field.metadata.get("converter", lambda x: x)(value)

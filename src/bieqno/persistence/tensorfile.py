@@ -42,16 +42,9 @@ class PersistenceError(Exception):
 def write_tensors(
     path: str | os.PathLike[str], tensors: Mapping[str, np.ndarray], *, kind: str, description: str
 ) -> None:
-    """Write arrays and a description to one file, or leave what was there untouched.
+    """Write arrays by name and a description to one file, or leave what was there untouched and raise PersistenceError.
 
-    Args:
-        path: where to; an existing file is replaced in one step.
-        tensors: the arrays by name.
-        kind: what the file holds, checked when it is read.
-        description: any text, kept beside the arrays.
-
-    Raises:
-        PersistenceError: if the file cannot be written (no such folder, no permission, no space).
+    The `kind` says what the file holds, and is checked when it is read.
     """
     replace_file(Path(path), pack_tensors(tensors, kind=kind, description=description))
 
@@ -59,7 +52,9 @@ def write_tensors(
 def pack_tensors(tensors: Mapping[str, np.ndarray], *, kind: str, description: str) -> bytes:
     """Return the content of such a file."""
     # Contiguous and in the byte order of the format, whatever file or machine an array came from.
-    arrays = {name: np.array(tensors[name], tensors[name].dtype.newbyteorder("<"), order="C") for name in sorted(tensors)}
+    arrays = {
+        name: np.array(tensors[name], tensors[name].dtype.newbyteorder("<"), order="C") for name in sorted(tensors)
+    }
     for name, array in arrays.items():
         if array.dtype.name not in _WRITTEN_NAMES:
             raise PersistenceError(f"cannot store {name}: arrays of type {array.dtype} are not supported")
@@ -71,17 +66,16 @@ def pack_tensors(tensors: Mapping[str, np.ndarray], *, kind: str, description: s
 
 
 def read_tensors(path: str | os.PathLike[str], *, kind: str) -> Content:
-    """Read what `write_tensors` wrote: the arrays by name and the description.
+    """Read what `write_tensors` wrote; PersistenceError if it is missing, damaged, foreign, of another kind or version."""
+    return unpack_tensors(read_file(Path(path)), kind=kind, source=str(path))
 
-    Raises:
-        PersistenceError: if the file is missing, damaged, foreign, of another kind, or of a version too new or too old.
-    """
-    path = Path(path)
+
+def read_file(path: Path) -> bytes:
+    """Return the content of a file, or raise PersistenceError."""
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except OSError as error:
         raise PersistenceError(f"cannot read {path}: {error.strerror}") from error
-    return unpack_tensors(content, kind=kind, source=str(path))
 
 
 def unpack_tensors(content: bytes, *, kind: str, source: str) -> Content:
@@ -98,12 +92,10 @@ def unpack_tensors(content: bytes, *, kind: str, source: str) -> Content:
         raise PersistenceError(f"{source} is a safetensors file, but not one of bieqno's")
     version = label["format_version"]
     if version > FORMAT_VERSION:
-        raise PersistenceError(
-            f"{source} has format version {version}, newer than {FORMAT_VERSION}, the newest that this bieqno reads; "
-            "update bieqno"
-        )
+        newest = f"newer than {FORMAT_VERSION}, the newest that this bieqno reads"
+        raise PersistenceError(f"{source} has format version {version}, {newest}; update bieqno")
     try:
-        arrays = {name: _to_array(tensor) for name, tensor in stored}
+        arrays = {name: np.frombuffer(x["data"], _DTYPES[x["dtype"]]).reshape(x["shape"]) for name, x in stored}
     except (KeyError, ValueError) as error:
         raise PersistenceError(f"{source} holds an array that bieqno cannot read: {error}") from error
     if _digest(label, arrays) != label.get("sha256"):
@@ -121,18 +113,11 @@ def unpack_tensors(content: bytes, *, kind: str, source: str) -> Content:
     return found
 
 
-def _to_array(tensor: Mapping[str, Any]) -> np.ndarray:
-    dtype = np.dtype(_DTYPES[str(tensor["dtype"])])
-    shape: tuple[int, ...] = tuple(tensor["shape"])
-    return np.frombuffer(tensor["data"], dtype).reshape(shape)
-
-
 def _digest(label: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     digest = hashlib.sha256()
     described = {name: value for name, value in label.items() if name != "sha256"}
     digest.update(json.dumps(described, sort_keys=True).encode())
-    for name in sorted(arrays):
-        array = arrays[name]
+    for name, array in sorted(arrays.items()):
         digest.update(json.dumps([name, array.dtype.name, array.shape]).encode())
         digest.update(array.tobytes())
     return digest.hexdigest()
@@ -141,8 +126,7 @@ def _digest(label: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 def replace_file(path: Path, content: bytes | memoryview) -> None:
     """Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one.
 
-    Raises:
-        PersistenceError: if it cannot be written; what was there is still there, and nothing else is left behind.
+    If that fails, PersistenceError is raised, what was there is still there, and nothing else is left behind.
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     try:

@@ -25,24 +25,17 @@ _KIND = "training checkpoint"
 
 
 class Checkpoint:
-    """The checkpoint of one run in a folder.
-
-    Args:
-        folder: where it is kept; None keeps nothing.
-        identity: the user's name for the objective.
-        parts: what else defines the run.
-    """
+    """The checkpoint in a folder (None keeps nothing) of the run that `identity`, the objective's name, and `parts` define."""
 
     def __init__(self, folder: str | os.PathLike[str] | None, identity: str, *parts: Any) -> None:
         self.path = None if folder is None else Path(folder) / _NAME
-        self.run = "" if folder is None else run_name(identity, *parts)
+        # Code that a loss calls by a global name is not in a fingerprint; version and identity stand for it.
+        self.run = "" if folder is None else "\n".join([version("bieqno"), fingerprint(identity), fingerprint(*parts)])
 
     def read(self, record: Record, steps: int) -> Record:
         """Return the record in the folder, or the given one if there is none yet.
 
-        Raises:
-            ValueError: if the checkpoint belongs to another run, or is beyond `steps`.
-            PersistenceError: if the folder cannot be used, or the file is damaged.
+        Raises ValueError for the checkpoint of another run or beyond `steps`, PersistenceError for a damaged one.
         """
         if self.path is None:
             return record
@@ -53,19 +46,16 @@ class Checkpoint:
         tensors, found = read_tensors(self.path, kind=_KIND)
         arrays, rest = eqx.partition(record.on_devices, eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
-        missing = np.zeros((0, 0), bool)
-        stored = [tensors.get(f"state.{i}", missing) for i in range(len(leaves))]
-        same = [
-            (s.shape, s.dtype) == (e.shape, e.dtype) for s, e in zip(stored, _leaves(record.on_devices), strict=True)
-        ]
-        if found != self.run or not all(same):
+        stored = [tensors.get(f"state.{i}", np.zeros((0, 0), bool)) for i in range(len(leaves))]
+        pairs = zip(stored, _leaves(record.on_devices), strict=True)
+        if found != self.run or not all((a.shape, a.dtype) == (b.shape, b.dtype) for a, b in pairs):
             raise ValueError(
                 f"the checkpoint in {folder} belongs to another run ({_difference(found, self.run)}); "
                 "choose another folder, or delete it to start anew"
             )
-        restored = [_restore(s, leaf) for s, leaf in zip(stored, leaves, strict=True)]
+        restored = jax.tree.unflatten(structure, map(_restore, stored, leaves))
         history = [tensors[f"history.{name}"].copy() for name in HISTORY]
-        record = Record(*eqx.combine(jax.tree.unflatten(structure, restored), rest), *history)
+        record = Record(*eqx.combine(restored, rest), *history)
         if record.step > steps:
             raise ValueError(f"the checkpoint in {folder} is at step {record.step}, beyond the {steps} asked for")
         return record
@@ -78,19 +68,13 @@ class Checkpoint:
             write_tensors(self.path, tensors, kind=_KIND, description=self.run)
 
 
-def run_name(identity: str, *parts: Any) -> str:
-    """Name a run by the version of the package, the identity of its objective, and the fingerprint of its parts."""
-    return "\n".join([version("bieqno"), fingerprint(identity), fingerprint(*parts)])
-
-
 def fingerprint(*parts: Any) -> str:
     """Return a digest of what defines a run: arrays, settings, and functions with the values that they close over.
 
-    It is the same in every process, and differs where a learning rate, the data or the code of a loss differs. Code that a
-    loss calls by a global name is not seen; the version and the identity in `run_name` stand for it.
+    It is the same in every process, and differs where a learning rate, the data or the code of a loss differs.
     """
     digest = hashlib.sha256()
-    _describe(parts, digest.update, set())
+    _describe(parts, digest.update, frozenset())
     return digest.hexdigest()
 
 
@@ -112,23 +96,19 @@ def _difference(found: str, run: str) -> str:
     return "other identity" if identities[:1] != others[:1] else "other module, key, loss, data or optimizer"
 
 
-def _describe(value: Any, write: Callable[[bytes], None], seen: set[int]) -> None:
+def _describe(value: Any, write: Callable[[bytes], None], seen: frozenset[int]) -> None:
     """Write a description of any value that does not depend on where in memory things are."""
     if isinstance(value, (jax.Array, np.ndarray)):
         array = np.asarray(jax.random.key_data(value) if is_key(value) else value)
         write(f"array {array.dtype} {array.shape}".encode() + array.tobytes())
-        return
-    if isinstance(value, (bool, int, float, complex, str, bytes, np.generic, type(None))):
+    elif isinstance(value, (bool, int, float, complex, str, bytes, np.generic, type(None))):
         write(f"{type(value).__name__} {value!r}".encode())
-        return
-    if id(value) in seen:
+    elif id(value) in seen:
         write(b"again")
-        return
-    seen.add(id(value))
-    write(f"{type(value).__name__} {getattr(value, '__qualname__', '')}".encode())
-    for part in _parts(value):
-        _describe(part, write, seen)
-    seen.discard(id(value))
+    else:
+        write(f"{type(value).__name__} {getattr(value, '__qualname__', '')}".encode())
+        for part in _parts(value):
+            _describe(part, write, seen | {id(value)})
 
 
 def _parts(value: Any) -> list[Any]:

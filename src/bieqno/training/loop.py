@@ -55,16 +55,16 @@ def fit(
         loss: ``loss(module, batch, key=key)``, the mean loss over a batch.
         source: the batch source, ``source(key)``: stored arrays (`StoredData`) and fresh simulations alike.
         steps: number of optimizer steps.
-        key: random key of the whole run.
+        key: for the whole run.
         optimizer: an Optax optimizer; only those that call the loss themselves (line searches) do not work.
-        source_state: makes the source a stateful one: ``source(key, state)`` is given the state, and
-            ``loss`` returns ``(value, new_state)``, for example the module's own analyses to continue from.
+        source_state: makes the source a stateful one: ``source(key, state)`` is given the state, and ``loss`` returns
+            ``(value, new_state)``, for example the module's own analyses to continue from.
         validate: held-out loss of a module, compiled; evaluated after every chunk, and the best module is returned.
         patience: stop after that many validations without improvement.
         chunk_steps: steps per compiled chunk.
         microbatches: split each batch along its first axis into so many parts whose gradients are averaged; keeps
             large batches in the processor's cache and bounds the memory.
-        max_bad_steps: stop with an error after so many steps in a row without a finite loss and gradient.
+        max_bad_steps: stop with a `TrainingError` after so many steps in a row without a finite loss and gradient.
         mesh: devices over which the first axis of each batch is spread (data-parallel).
         checkpoint: folder for the checkpoint; a run that finds its own there resumes from it.
         checkpoint_seconds: time between checkpoints at least; 0 writes one after every chunk.
@@ -73,11 +73,7 @@ def fit(
         on_progress: called after every chunk.
 
     Returns:
-        The trained module and its training history.
-
-    Raises:
-        ValueError: if the arguments do not fit together, or the checkpoint is another run's.
-        TrainingError: after `max_bad_steps` bad steps in a row; the last good state is in its `result`.
+        The trained module and its training history; a `TrainingError` holds the last good state as its `result`.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -92,9 +88,10 @@ def fit(
         >>> bool(result.losses[-1] < 0.1 * result.losses[0])
         True
     """
-    _check_counts(steps=steps, chunk_steps=chunk_steps, microbatches=microbatches, max_bad_steps=max_bad_steps)
-    if patience is not None:
-        _check_counts(patience=patience)
+    counts = {"steps": steps, "chunk_steps": chunk_steps, "microbatches": microbatches, "max_bad_steps": max_bad_steps}
+    for name, count in {**counts, "patience": 1 if patience is None else patience}.items():
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
     if patience is not None and validate is None:
         raise ValueError("patience counts validations without improvement, but validate is None")
     if microbatches > 1 and source_state is not None:
@@ -110,8 +107,7 @@ def fit(
     if mesh is not None:
         on_devices, step, key = _replicate((record.on_devices, step, key), mesh)
         record = Record(*on_devices, *record.history)
-    begun = saved = time.monotonic()
-    first = record.step
+    begun, saved, first = time.monotonic(), time.monotonic(), record.step
     try:
         while record.step < steps and not record.out_of_patience(patience):
             length = min(chunk_steps - record.step % chunk_steps, steps - record.step)
@@ -153,15 +149,8 @@ def _evaluate(validate: Callable[[Any], Float[Array, ""]], module: Any) -> Float
 
 
 def _replicate(tree: Any, mesh: Mesh) -> Any:
-    everywhere = NamedSharding(mesh, PartitionSpec())
     arrays, rest = eqx.partition(tree, eqx.is_array)
-    return eqx.combine(jax.device_put(arrays, everywhere), rest)
-
-
-def _check_counts(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise ValueError(f"{name} must be at least 1, got {count}")
+    return eqx.combine(jax.device_put(arrays, NamedSharding(mesh, PartitionSpec())), rest)
 
 
 def _check_batch(step: Step, state: State, key: PRNGKeyArray, mesh: Mesh | None) -> None:
@@ -173,7 +162,5 @@ def _check_batch(step: Step, state: State, key: PRNGKeyArray, mesh: Mesh | None)
     batch = eqx.filter_eval_shape(lambda k: source(k, state.source_state) if step.stateful else source(k), key)
     for leaf in jax.tree.leaves(batch):
         if (not leaf.ndim and step.microbatches > 1) or (leaf.ndim and leaf.shape[0] % pieces):
-            raise ValueError(
-                f"the first axis of a batch must divide into {pieces} parts (devices times microbatches), "
-                f"got shape {leaf.shape}"
-            )
+            needed = f"divide into {pieces} parts (devices times microbatches)"
+            raise ValueError(f"the first axis of a batch must {needed}, got shape {leaf.shape}")

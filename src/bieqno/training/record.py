@@ -36,10 +36,10 @@ class FitResult(Generic[M]):
 
     Attributes:
         module: the trained module; the one with the best validation where there was a validation.
-        losses: loss of every step; NaN where the step was skipped.
+        losses: one per step; NaN where the step was skipped, for its loss or gradient was not finite.
         validations: held-out loss after every chunk.
         best_step: the step after which `module` was taken.
-        skipped: number of steps left out because loss or gradient was not finite.
+        skipped: number of steps that were skipped.
         stopped_early: whether the patience ran out before the steps did.
         source_state: the last state of a stateful batch source.
     """
@@ -80,12 +80,12 @@ class Record(NamedTuple):
     @property
     def on_devices(self) -> tuple[Any, ...]:
         """Return everything but the training history."""
-        return self[:-2]
+        return self[:5]
 
     @property
     def history(self) -> tuple[Float[np.ndarray, "_"], ...]:
         """Return the training history, in the order of `HISTORY`."""
-        return self.losses, self.validations
+        return self[5:]
 
     def after(self, state: State, values: Float[Array, "length"], validation: float | None) -> "Record":
         """Return the record after a chunk: the best module is kept, and how many validations it has been the best."""
@@ -94,9 +94,8 @@ class Record(NamedTuple):
             return record
         record = record._replace(validations=np.append(self.validations, np.float32(validation)))
         if validation < float(self.best_value):
-            zero = jnp.zeros((), jnp.int32)
-            best = jnp.float32(validation)
-            return record._replace(best=state.module, best_value=best, best_step=state.step, stale=zero)
+            best = {"best": state.module, "best_value": jnp.float32(validation), "best_step": state.step}
+            return record._replace(**best, stale=jnp.zeros((), jnp.int32))
         return record._replace(stale=self.stale + 1)
 
     def out_of_patience(self, patience: int | None) -> bool:
@@ -128,18 +127,13 @@ class Record(NamedTuple):
 def start(module: Any, optimizer: optax.GradientTransformation, source_state: Any) -> Record:
     """Return the record before the first step."""
     zero = jnp.zeros((), jnp.int32)
-    state = State(
-        module,
-        optimizer.init(trainable(module)[0]),
-        jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, source_state),
-        step=zero,
-        streak=zero,
-        longest_streak=zero,
-        skipped=zero,
-    )
-    # Arrays of weak type (made from plain numbers) would change their type on the way through a checkpoint.
-    state = jax.tree.map(
-        lambda x: jax.lax.convert_element_type(x, x.dtype) if eqx.is_array(x) and not is_key(x) else x, state
-    )
+    source_state = jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, source_state)
+    state = State(module, optimizer.init(trainable(module)[0]), source_state, zero, zero, zero, zero)
+
+    def strong(x: Any) -> Any:
+        """An array of weak type (made from plain numbers) would change its type on the way through a checkpoint."""
+        return jax.lax.convert_element_type(x, x.dtype) if eqx.is_array(x) and not is_key(x) else x
+
+    state = jax.tree.map(strong, state)
     empty = np.zeros(0, np.float32)
     return Record(state, state.module, jnp.float32(jnp.inf), zero, zero, empty, empty)

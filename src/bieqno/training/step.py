@@ -36,8 +36,7 @@ class StoredData(eqx.Module):
 
     def __call__(self, key: PRNGKeyArray) -> PyTree[Array]:
         """Draw a batch."""
-        size = jax.tree.leaves(self.arrays)[0].shape[0]
-        rows = jax.random.randint(key, (self.batch_size,), 0, size)
+        rows = jax.random.randint(key, (self.batch_size,), 0, jax.tree.leaves(self.arrays)[0].shape[0])
         return jax.tree.map(lambda x: x[rows], self.arrays)
 
 
@@ -66,10 +65,7 @@ class Step(eqx.Module):
     def batch(self, state: State, key: PRNGKeyArray) -> PyTree:
         """Draw the batch of a step, spread over the devices of the mesh."""
         batch = self.source(key, state.source_state) if self.stateful else self.source(key)
-        if self.mesh is None:
-            return batch
-        spread = NamedSharding(self.mesh, PartitionSpec(self.mesh.axis_names[0]))
-        return jax.tree.map(lambda x: jax.lax.with_sharding_constraint(x, spread) if jnp.ndim(x) else x, batch)
+        return jax.tree.map(self._spread, batch)
 
     def value_and_grad(self, module: Any, batch: PyTree, key: PRNGKeyArray) -> tuple[Any, Any]:
         """Return the loss (with the new state of a stateful source) and the gradient."""
@@ -82,12 +78,12 @@ class Step(eqx.Module):
         gradient = jax.value_and_grad(objective, has_aux=True)
         if self.microbatches == 1:
             return gradient(trained, batch, key)
-        parts = jax.tree.map(self._cut, batch)
 
         def add(total: Any, part: tuple[PyTree, PRNGKeyArray]) -> tuple[Any, None]:
             (value, _), grads = gradient(trained, *part)
             return jax.tree.map(jnp.add, total, (value, grads)), None
 
+        parts = jax.tree.map(self._cut, batch)
         shapes = jax.eval_shape(gradient, trained, jax.tree.map(lambda x: x[0], parts), key)
         zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), (shapes[0][0], shapes[1]))
         total, _ = jax.lax.scan(add, zeros, (parts, jax.random.split(key, self.microbatches)))
@@ -96,11 +92,14 @@ class Step(eqx.Module):
 
     def _cut(self, x: Array) -> Array:
         """Cut the first axis into microbatches such that each has rows of every device."""
-        parts = jnp.swapaxes(x.reshape(-1, self.microbatches, *x.shape[1:]), 0, 1)
-        if self.mesh is None:
-            return parts
-        spread = NamedSharding(self.mesh, PartitionSpec(None, self.mesh.axis_names[0]))
-        return jax.lax.with_sharding_constraint(parts, spread)
+        return self._spread(jnp.swapaxes(x.reshape(-1, self.microbatches, *x.shape[1:]), 0, 1), None)
+
+    def _spread(self, x: Any, *before: None) -> Any:
+        """Spread the axis after those `before` it over the devices of the mesh, if there is one."""
+        if self.mesh is None or not jnp.ndim(x):
+            return x
+        axes = PartitionSpec(*before, self.mesh.axis_names[0])
+        return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, axes))
 
     def __call__(self, state: State, key: PRNGKeyArray) -> tuple[State, Float[Array, ""]]:
         """Take one step, or skip it if anything came out not finite."""
@@ -113,10 +112,9 @@ class Step(eqx.Module):
         with jax.numpy_dtype_promotion("standard"):  # Optax is not written for strict promotion
             updates, optimizer_state = update(grads, state.optimizer, trained, value=value)
         module = eqx.combine(eqx.apply_updates(trained, updates), fixed)
-        good = jnp.isfinite(value) & _all_finite((grads, updates, eqx.filter(source, eqx.is_inexact_array)))
-        module, optimizer_state, source = _choose(
-            good, (module, optimizer_state, source), (state.module, state.optimizer, state.source_state)
-        )
+        computed = jax.tree.leaves((value, grads, updates, eqx.filter(source, eqx.is_inexact_array)))
+        good = jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in computed]))
+        module, optimizer_state, source = _choose(good, (module, optimizer_state, source), state[:3])
         bad = jnp.where(good, 0, 1)
         streak = (state.streak + 1) * bad
         longest = jnp.maximum(streak, state.longest_streak)
@@ -135,10 +133,6 @@ def run_chunk(step: Step, state: State, key: PRNGKeyArray, length: int) -> tuple
 
     arrays, values = jax.lax.scan(body, arrays, None, length=length)
     return eqx.combine(arrays, rest), values
-
-
-def _all_finite(tree: Any) -> Bool[Array, ""]:
-    return jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
 
 
 def _choose(good: Bool[Array, ""], new: Any, old: Any) -> Any:
@@ -164,16 +158,12 @@ def trainable(module: Any) -> tuple[Any, Any]:
 
 def _trained(tree: Any) -> Any:
     """Return which leaves are trained, as a tree of the same structure."""
-    marks = {f.name: f.metadata.get(FROZEN, False) for f in dataclasses.fields(tree)} if _is_module(tree) else {}
+    marks = {f.name: f.metadata.get(FROZEN) for f in dataclasses.fields(tree)} if isinstance(tree, eqx.Module) else {}
 
     def mark(path: tuple[Any, ...], part: Any) -> Any:
-        fixed = marks.get(path[0].name, False) if marks and path else False
+        fixed = marks.get(path[0].name) if marks and path else None
         if getattr(tree, fixed) if isinstance(fixed, str) else fixed:
             return jax.tree.map(lambda _: False, part)
-        return _trained(part) if _is_module(part) else eqx.is_inexact_array(part)
+        return _trained(part) if isinstance(part, eqx.Module) else eqx.is_inexact_array(part)
 
-    return jax.tree_util.tree_map_with_path(mark, tree, is_leaf=lambda x: x is not tree and _is_module(x))
-
-
-def _is_module(x: Any) -> bool:
-    return isinstance(x, eqx.Module)
+    return jax.tree_util.tree_map_with_path(mark, tree, is_leaf=lambda x: x is not tree and isinstance(x, eqx.Module))
