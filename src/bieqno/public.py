@@ -18,27 +18,8 @@ from bieqno.persistence import PersistenceError, load, save
 from bieqno.regression import GGPRegressor, PretrainedGGPRegressor
 from bieqno.training import FitResult, Progress, StoredData, TrainingError, fit
 
-__all__ = [
-    "MLP",
-    "AbstractPool",
-    "AttentionPool",
-    "CrossAttentionPool",
-    "CustomPool",
-    "ElementwiseOperator",
-    "EquivariantOperator",
-    "FitResult",
-    "FourierFeatures",
-    "GGPRegressor",
-    "InvariantOperator",
-    "LowRankGaussian",
-    "MeanPool",
-    "PersistenceError",
-    "PosteriorOperator",
-    "PretrainedGGPRegressor",
-    "Progress",
-    "StoredData",
-    "TrainingError",
-    "fit",
-    "load",
-    "save",
-]
+__all__ = ["MLP", "FourierFeatures", "LowRankGaussian"]
+__all__ += ["AbstractPool", "AttentionPool", "CrossAttentionPool", "CustomPool", "MeanPool"]
+__all__ += ["ElementwiseOperator", "EquivariantOperator", "InvariantOperator", "PosteriorOperator"]
+__all__ += ["FitResult", "GGPRegressor", "PretrainedGGPRegressor", "Progress", "StoredData", "TrainingError", "fit"]
+__all__ += ["PersistenceError", "load", "save"]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bieqno.operators import MLP, EquivariantOperator, MeanPool, TrunkAndBranch
-from bieqno.operators.many_sets import MANY, apply_to_columns, apply_to_sets, combined, total
+from bieqno.operators.many_sets import MANY, apply_to_sets, combined, total
 
 pytestmark = pytest.mark.numbers
 # Rounding of sums in another order, in 32 bits, through a few layers.
@@ -44,7 +44,7 @@ def test_a_network_along_columns_is_the_network(residual):
     x, y = jax.random.normal(KEYS[5], (2, 6, 5)), jnp.ones((1, 1, 5))
     both = jnp.concatenate([x, jnp.ones((1, 6, 5))])
     expected = jax.vmap(jax.vmap(network, 1, 1), 2, 2)(both)
-    np.testing.assert_allclose(apply_to_columns(network, x, y), expected, **CLOSE)
+    np.testing.assert_allclose(network(x, y), expected, **CLOSE)
 
 
 @pytest.mark.parametrize("columns", [3, MANY])

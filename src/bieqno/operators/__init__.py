@@ -8,19 +8,6 @@ from bieqno.operators.networks import MLP, TrunkAndBranch
 from bieqno.operators.pooling import AbstractPool, CustomPool, MeanPool
 from bieqno.operators.posterior import PosteriorOperator
 
-__all__ = [
-    "MLP",
-    "AbstractPool",
-    "AttentionPool",
-    "CrossAttentionPool",
-    "CustomPool",
-    "ElementwiseOperator",
-    "EquivariantOperator",
-    "FourierFeatures",
-    "InvariantOperator",
-    "MeanPool",
-    "PosteriorOperator",
-    "Standardiser",
-    "TrunkAndBranch",
-    "frozen",
-]
+__all__ = ["MLP", "FourierFeatures", "Standardiser", "TrunkAndBranch", "frozen"]
+__all__ += ["AbstractPool", "AttentionPool", "CrossAttentionPool", "CustomPool", "MeanPool"]
+__all__ += ["ElementwiseOperator", "EquivariantOperator", "InvariantOperator", "PosteriorOperator"]

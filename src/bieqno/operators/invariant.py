@@ -75,12 +75,9 @@ class InvariantOperator(eqx.Module):
     def __call__(
         self, elements: Elements, *, mask: Bool[Array, "m"] | None = None, query: Query = None
     ) -> Float[Array, "q"]:
-        """Apply the operator.
+        """Apply the operator to a set, one row per element or the parts of its rows; it may be empty.
 
-        Args:
-            elements: the set, one row per element, or the parts of its rows; may be empty.
-            mask: which rows are elements, the others being padding; None if all are.
-            query: what a cross-attention pool attends with.
+        The mask says which rows are elements and not padding, all by default; a cross-attention pool needs the query.
         """
         parts, mask = blank_parts(elements, mask, self.in_size)
         pooled = pool_set(self.embed, self.pool, parts, mask, query, self.chunk_size)

@@ -102,17 +102,22 @@ class MLP(eqx.Module):
             if given != taken:
                 raise ValueError(f"a layer of {given} outputs is followed by one of {taken} inputs")
 
-    def __call__(self, *parts: Float[Array, "_"]) -> Float[Array, "q"]:
-        """Apply the network to the concatenation of `parts`."""
+    def __call__(self, *parts: Float[Array, "..."]) -> Float[Array, "..."]:
+        """Apply the network to the concatenation of `parts` along their first axis; other axes are broadcast."""
+        return apply_linear(self.layers[-1], self.before_last(*parts))
+
+    def before_last(self, *parts: Float[Array, "..."], begun: Float[Array, "..."] | None = None) -> Float[Array, "..."]:
+        """Return the input of the last layer; `begun` is the first layer's product with the parts before these, if known."""
         if self.features is not None:
             parts = (self.features(jnp.concatenate(parts)),)
-        first, *others = self.layers
-        hidden = _apply_to_parts(first, parts)
+        if len(self.layers) == 1:
+            return jnp.concatenate(parts)
+        first, *others, _ = self.layers
+        hidden = apply_linear(first, *parts, begun=begun)
         for layer in others:
-            following = layer(self.activation(hidden))
-            keeps = self.residual and following.shape == hidden.shape and layer is not others[-1]
-            hidden = hidden + following if keeps else following
-        return hidden
+            following = apply_linear(layer, self.activation(hidden))
+            hidden = hidden + following if self.residual and following.shape == hidden.shape else following
+        return self.activation(hidden)
 
 
 class TrunkAndBranch(eqx.Module):
@@ -187,18 +192,27 @@ def _initial_layer(in_size: int, out_size: int, *, key: PRNGKeyArray) -> eqx.nn.
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(out_size)))
 
 
-def _apply_to_parts(layer: eqx.nn.Linear, parts: tuple[Array, ...]) -> Array:
-    """``layer(concatenate(parts))``, each part with its own columns of the weight."""
-    size = sum(part.shape[0] for part in parts)
-    if size != layer.weight.shape[1]:
-        shapes = " + ".join(str(part.shape[0]) for part in parts)
+def apply_linear(
+    layer: eqx.nn.Linear, *parts: Float[Array, "..."], begun: Float[Array, "..."] | None = None
+) -> Float[Array, "..."]:
+    """Return ``layer(concatenate(parts))`` along the first axis, each part times its own columns of the weight."""
+    size = sum(len(part) for part in parts)
+    start = layer.weight.shape[1] - size
+    if start < 0 or (start and begun is None):
+        shapes = " + ".join(str(len(part)) for part in parts)
         raise ValueError(f"the network takes {layer.weight.shape[1]} values, got {shapes} = {size}")
-    result: Array = jnp.zeros(layer.weight.shape[0], layer.weight.dtype) if layer.bias is None else layer.bias
-    start = 0
+    result = bias_of(layer, max(part.ndim for part in parts) - 1)
+    result = result if begun is None else result + begun
     for part in parts:
-        result = result + layer.weight[:, start : start + part.shape[0]] @ part
-        start += part.shape[0]
+        result = result + jnp.tensordot(layer.weight[:, start : start + len(part)], part, 1)
+        start += len(part)
     return result
+
+
+def bias_of(layer: eqx.nn.Linear, axes: int = 0) -> Float[Array, "..."]:
+    """Return the bias of a layer, zeros if it has none, with further axes of length one."""
+    bias = jnp.zeros(layer.weight.shape[0], layer.weight.dtype) if layer.bias is None else layer.bias
+    return bias.reshape(-1, *[1] * axes)
 
 
 def apply_network(network: Network, *parts: Array) -> Array:

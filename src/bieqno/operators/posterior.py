@@ -98,15 +98,10 @@ class PosteriorOperator(eqx.Module):
 
         The masks say which rows are elements, all by default; padded rows of the result are zero.
         """
-        embedded = self._embed(inputs, observations, input_mask, observation_mask)
-        return self.fit(embedded, mask=input_mask)
+        return self.fit(self._embed(inputs, observations, input_mask, observation_mask), mask=input_mask)
 
     def _embed(
-        self,
-        inputs: Float[Array, "n p"],
-        observations: Float[Array, "m r"],
-        input_mask: Bool[Array, "n"] | None = None,
-        observation_mask: Bool[Array, "m"] | None = None,
+        self, inputs: Array, observations: Array, input_mask: Array | None = None, observation_mask: Array | None = None
     ) -> Float[Array, "n joined"]:
         """Return F_E(inputs) beside F_I(observations), the latter queried by each input where the pool uses a query."""
         own = self.inputs(inputs, mask=input_mask)

@@ -3,13 +3,5 @@
 from bieqno.persistence.modules import from_bytes, load, save, to_bytes
 from bieqno.persistence.tensorfile import PersistenceError, read_tensors, replace_file, write_tensors
 
-__all__ = [
-    "PersistenceError",
-    "from_bytes",
-    "load",
-    "read_tensors",
-    "replace_file",
-    "save",
-    "to_bytes",
-    "write_tensors",
-]
+__all__ = ["PersistenceError", "from_bytes", "load", "save", "to_bytes"]
+__all__ += ["read_tensors", "replace_file", "write_tensors"]

@@ -20,7 +20,8 @@ from bieqno.assimilation.filters.learned.tapered_gain import taper
 from bieqno.assimilation.geometry import Neighbourhoods, Stencil
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import MLP, EquivariantOperator, Standardiser, TrunkAndBranch, frozen
-from bieqno.operators.many_sets import apply_to_columns, apply_to_sets, before_last, bias_of, combined, total
+from bieqno.operators.many_sets import apply_to_sets, combined, total
+from bieqno.operators.networks import bias_of
 
 BUMPS = 9  # by which a relative position is told to a network, along each dimension
 # Numbers that describe an observation, its relation to a variable, and the variable.
@@ -144,7 +145,7 @@ class LocalUpdate(eqx.Module):
     def _tables(self, around: Neighbourhoods, radius: Float[Array, ""]) -> "_Tables":
         """What the networks make of places alone."""
         variables, observations = self.state.scale.shape[0], self.predicted.scale.shape[0]
-        psi = apply_to_columns(self.beside, _place(around.beside, variables, variables))
+        psi = self.beside(_place(around.beside, variables, variables))
         place = _place(around.near, variables, observations)
         begun = jnp.tensordot(self.elements.layers[0].weight[:, : len(place)], place, 1)
         return _Tables(
@@ -181,7 +182,7 @@ class LocalUpdate(eqx.Module):
             asinh(alone / near.precision),
         ]
         place = around.near.spread(tables.near, row.near_pattern)
-        hidden = before_last(self.elements, jnp.swapaxes(near.facts, 0, 1), jnp.stack(relations), begun=place)
+        hidden = self.elements.before_last(jnp.swapaxes(near.facts, 0, 1), jnp.stack(relations), begun=place)
         hidden, last = heard * hidden, self.elements.layers[-1]
         told = jnp.tensordot(last.weight[:C], hidden, 1) + heard * bias_of(last, 2)[:C]
         number, increment = combined(heard[:, None], jnp.stack([jnp.ones_like(share), share], axis=1))[0]
