@@ -132,6 +132,18 @@ def test_arrays_from_other_machines(tmp_path):
     assert type(again["one"]) is np.int16
 
 
+@pytest.mark.parametrize("shape", [(3, 2), (4, 3, 2)])
+def test_arrays_in_fortran_order(shape, tmp_path):
+    """Written in the order of their memory, they would not agree with their checksum."""
+    ordered = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    columns = np.asfortranarray(ordered)
+    assert not columns.flags.c_contiguous
+    bieqno.save(tmp_path / "m.bieqno", Odd({"columns": columns, "turned": columns[::-1].T}, KEY, "x"), known=[Odd])
+    again = bieqno.load(tmp_path / "m.bieqno", known=[Odd]).anything
+    np.testing.assert_array_equal(again["columns"], ordered)
+    np.testing.assert_array_equal(again["turned"], ordered[::-1].T)
+
+
 def test_every_truncation_and_every_flipped_bit_is_noticed(tmp_path):
     """Each byte is damaged in turn: an error, or (padding of the header) exactly the same module."""
     path = tmp_path / "m.bieqno"

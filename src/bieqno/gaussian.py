@@ -21,9 +21,7 @@ def _as_floats(values: ArrayLike) -> Array:
 
 
 class LowRankGaussian(eqx.Module):
-    """A joint Gaussian over n values with covariance ``factor @ factor.T + diag(exp(log_diag))``.
-
-    Rank r of the factor costs O(n r^2) time and O(n r) memory.
+    """A joint Gaussian over n values with covariance ``factor @ factor.T + diag(exp(log_diag))``; O(n r^2) for rank r.
 
     Example:
         >>> import jax, jax.numpy as jnp

@@ -102,15 +102,13 @@ def energy_score(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) ->
 def rank_histogram(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Int[np.ndarray, "bins"]:
     """Count how often the truth has 0, 1, ... N members below it; flat for a calibrated ensemble.
 
-    A truth that equals k members is counted evenly among the k + 1 ranks that it could have.
-
     Example:
         >>> rank_histogram(jnp.array([[0.5], [2.5]]), jnp.array([[[0.0], [1.0], [2.0]]] * 2)).tolist()
         [0, 1, 0, 1]
     """
     below = np.asarray(jnp.sum(ensemble < truth[:, None], axis=1)).ravel()
     equal = np.asarray(jnp.sum(ensemble == truth[:, None], axis=1)).ravel()
-    # Ties take their possible ranks in turn: even, and without a random number.
+    # A truth that equals k members takes its k + 1 possible ranks in turn: even, and without a random number.
     turn = np.arange(below.size) % (equal + 1)
     return np.bincount(below + turn, minlength=ensemble.shape[1] + 1)
 

@@ -21,7 +21,6 @@ from bieqno import (
     PosteriorOperator,
 )
 
-pytestmark = pytest.mark.numbers
 P, R, Q, WIDTH = 3, 2, 4, 8
 KEY = jax.random.key(0)
 POOLS = {
@@ -49,6 +48,7 @@ posteriors["lean cross-attention, chunked"] = PosteriorOperator(
     pool=CrossAttentionPool(WIDTH, query_size=2 * WIDTH, heads=2, key=KEY),
 )  # fmt: skip
 
+# The posterior is made of the other operators: its tests alone are marked `numbers`, for they run a second time.
 # Sets of every size in one shape: a fixed number of rows, of which a mask keeps some, so that nothing recompiles.
 ROWS = 6
 any_mask = st.lists(st.booleans(), min_size=ROWS, max_size=ROWS).map(np.array)
@@ -131,6 +131,7 @@ def test_equivariance(operator, mask, seed, dtype):
         assert_close(apply(operator, x[order], mask=jnp.asarray(mask[order])), result[order])
 
 
+@pytest.mark.numbers
 @each_posterior
 @given(input_mask=any_mask, observation_mask=any_mask, seed=seeds, dtype=dtypes)
 def test_posterior_symmetries(operator, input_mask, observation_mask, seed, dtype):
@@ -165,6 +166,7 @@ def test_padding_has_no_effect_on_equivariant(operator, mask, seed):
     assert not dirty[0][~mask].any()
 
 
+@pytest.mark.numbers
 @each_posterior
 @given(input_mask=any_mask, observation_mask=any_mask, seed=seeds)
 def test_padding_has_no_effect_on_posterior(operator, input_mask, observation_mask, seed):
@@ -197,6 +199,7 @@ def test_gradients_at_the_empty_set_are_finite(operator):
             assert jnp.isfinite(leaf).all()
 
 
+@pytest.mark.numbers
 @each_posterior
 def test_chunks_of_the_posterior_give_the_same_result(operator):
     x, d = draw(5, (6, P), (7, R))
@@ -226,6 +229,7 @@ def test_chunks_give_the_same_result(pool, size, chunk):
     jax.tree.map(assert_close, *results)
 
 
+@pytest.mark.numbers
 def test_chunks_bound_the_memory():
     """A million elements in chunks of a thousand need little more than the elements themselves."""
     size = 10**6

@@ -37,7 +37,7 @@ class AbstractAttention(AbstractPool):
     def merge(self, first: AttentionSummary, second: AttentionSummary) -> AttentionSummary:
         """Bring both parts to the larger peak and add."""
         peak = jnp.maximum(first.peak, second.peak)
-        a, b = (jnp.exp(part.peak - _finite(peak)) for part in (first, second))
+        a, b = jnp.exp(first.peak - peak), jnp.exp(second.peak - peak)
         total = a[..., None] * first.total + b[..., None] * second.total
         return AttentionSummary(peak, a * first.weight + b * second.weight, total)
 
@@ -59,20 +59,17 @@ class AbstractAttention(AbstractPool):
         values = jax.vmap(self.to_value)(embeddings).reshape(-1, heads, d)
         logits = jnp.einsum("...hd,mhd->...hm", queries, keys) / jnp.sqrt(d).astype(keys.dtype)
         logits = jnp.where(mask, logits, -jnp.inf)
-        peak = jax.lax.stop_gradient(jnp.max(logits, axis=-1, initial=-jnp.inf))
-        weights = jnp.exp(logits - _finite(peak)[..., None])
+        # The peak of an empty set is made finite, so that no difference of infinities arises.
+        peak = jax.lax.stop_gradient(jnp.nan_to_num(jnp.max(logits, axis=-1, initial=-jnp.inf)))
+        weights = jnp.exp(logits - peak[..., None])
         total = jnp.einsum("...hm,mhd->...hd", weights, values)
         return AttentionSummary(peak, jnp.sum(weights, axis=-1), total)
 
 
 class AttentionPool(AbstractAttention):
-    """Multi-head attention of learned queries to the set.
+    """Multi-head attention of learned queries to the set; the pooled vector has ``queries * width`` values.
 
-    Args:
-        width: length of the embeddings.
-        heads: number of heads; must divide `width`.
-        queries: number of learned queries; the pooled vector has ``queries * width`` values.
-        key: for the initial weights.
+    The number of heads must divide `width`, the length of the embeddings.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -109,12 +106,9 @@ class AttentionPool(AbstractAttention):
 
 
 class CrossAttentionPool(AbstractAttention):
-    """Multi-head attention in which an input element is the query.
+    """Multi-head attention in which an input element, of length `query_size`, is the query.
 
-    Args:
-        width, query_size: length of the embeddings and of the query.
-        heads: number of heads; must divide `width`.
-        key: for the initial weights.
+    The number of heads must divide `width`, the length of the embeddings.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -130,7 +124,6 @@ class CrossAttentionPool(AbstractAttention):
     uses_query: ClassVar[bool] = True
 
     def __init__(self, width: int, *, query_size: int, heads: int = 4, key: PRNGKeyArray) -> None:
-        _check_heads(width, heads)
         query_key, key_key, value_key = jax.random.split(key, 3)
         self.to_query = eqx.nn.Linear(query_size, width, key=query_key)
         self.to_key = eqx.nn.Linear(width, width, use_bias=False, key=key_key)
@@ -150,11 +143,6 @@ class CrossAttentionPool(AbstractAttention):
         if query.shape != (self.to_query.in_features,):
             raise ValueError(f"expected a query of {self.to_query.in_features} values, got shape {query.shape}")
         return self.attend(self.to_query(query).reshape(self.heads, -1), embeddings, mask)
-
-
-def _finite(peak: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Replace the peak of an empty set, minus infinity, by a finite reference."""
-    return jnp.where(jnp.isfinite(peak), peak, 0)
 
 
 def _check_heads(width: int, heads: int) -> None:

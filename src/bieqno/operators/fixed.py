@@ -14,11 +14,8 @@ def frozen(*, when: str | None = None, **settings: Any) -> Any:
     """Declare a field that no optimizer trains: an array, or a submodule with all that is in it.
 
     `fit` never hands such leaves to the optimizer, so that neither gradients nor weight decay change them. The mark belongs
-    to the class: it holds for stacked, nested and edited modules alike.
-
-    Args:
-        when: name of a boolean attribute of the module that decides; by default the field is always frozen.
-        **settings: further settings of `equinox.field`, such as `default` or `converter`.
+    to the class: it holds for stacked, nested and edited modules alike. With `when`, a boolean attribute of the module of that
+    name decides; further settings are those of `equinox.field`.
 
     Example:
         >>> import jax.numpy as jnp
@@ -34,9 +31,7 @@ def frozen(*, when: str | None = None, **settings: Any) -> Any:
 
 
 class Standardiser(eqx.Module):
-    """Shift and scale values to mean zero and standard deviation one.
-
-    Both `mean` and the positive `scale` are one number or one per column.
+    """Shift and scale values to mean zero and standard deviation one; `mean` and `scale` are one number or one per column.
 
     Example:
         >>> import jax.numpy as jnp
@@ -73,10 +68,9 @@ class Standardiser(eqx.Module):
 
 
 class FourierFeatures(eqx.Module):
-    """A vector together with cosines and sines of fixed random projections of it.
+    """A vector together with cosines and sines of fixed random projections of it, so that a network learns fine scales.
 
-    They let a network resolve fine scales of its input that it would otherwise learn last. The frequencies
-    are drawn from a normal distribution of standard deviation `scale` (in cycles per unit) and stay fixed.
+    The frequencies are normal with standard deviation `scale` (in cycles per unit) and stay fixed.
 
     Example:
         >>> import jax

@@ -1,20 +1,87 @@
 """The equivariant operator on many sets at once, with all work where it costs least.
 
-The last linear layer of an embedding is applied after the mean over a set, once per set instead of once per element; two
-linear layers in a row are multiplied once for all sets. Sets are columns: their axis comes last and features first, so that
-processors work on several sets at once, however few features, elements and neighbours there are.
+What all elements of a set share is computed once per set (`TrunkAndBranch`); the last linear layer of an embedding is
+applied after the mean over a set; two linear layers in a row are multiplied once for all sets. Sets are columns: their axis
+comes last and features first, so that processors work on several sets at once, however few features and elements there are.
 """
 
+from typing import ClassVar
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.operators.equivariant import EquivariantOperator
-from bieqno.operators.networks import MLP, TrunkAndBranch, bias_of
+from bieqno.operators.networks import MLP, apply_linear, bias_of
 from bieqno.operators.pooling import MeanPool
+from bieqno.operators.sets import EquivariantOperator
 
 # From this many columns on a loop over neighbours is faster: XLA would recompute its result wherever it is used.
 MANY = 512
+
+
+class TrunkAndBranch(eqx.Module):
+    """A fitting net with a large part that is computed once per set, and a small part once per element.
+
+    ``phi_fit(own (+) shared) = branch(own (+) t_2) (+) t_1`` with ``t_1 (+) t_2 = trunk(shared)``.
+
+    Args:
+        own_size: length of an element's own part, which comes first in the input.
+        shared_size: length of the rest, which all elements of a set share.
+        branch_out, trunk_out: length of the branch's output and of t_1.
+        width, depth: of the trunk.
+        link: length of t_2, and of the branch's hidden layer.
+        scale: factor of the initial weights of both last layers; small where a result near zero is a good start.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> fit = TrunkAndBranch(2, 3, 1, 4, key=jax.random.key(0))
+        >>> fit(jnp.ones(2), jnp.ones(3)).shape, fit(jnp.ones(5)).shape
+        ((5,), (5,))
+    """
+
+    takes_parts: ClassVar[bool] = True
+    trunk: MLP
+    branch: MLP
+    own_size: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        own_size: int,
+        shared_size: int,
+        branch_out: int,
+        trunk_out: int,
+        *,
+        width: int = 128,
+        depth: int = 4,
+        link: int = 32,
+        scale: float = 1.0,
+        key: PRNGKeyArray,
+    ) -> None:
+        trunk_key, branch_key = jax.random.split(key)
+        act, given = jax.nn.silu, trunk_out + link
+        trunk = MLP(shared_size, given, width=width, depth=depth, activation=act, residual=True, key=trunk_key)
+        branch = MLP(own_size + link, branch_out, width=link, depth=2, activation=act, key=branch_key)
+        self.trunk, self.branch = (
+            eqx.tree_at(lambda net: net.layers[-1].weight, net, replace_fn=lambda weight: scale * weight)
+            for net in (trunk, branch)
+        )
+        self.own_size = own_size
+
+    def __check_init__(self) -> None:
+        link = self.branch.layers[0].weight.shape[1] - self.own_size
+        if not 0 <= link <= self.trunk.layers[-1].weight.shape[0]:
+            raise ValueError(f"the branch takes {link} values, the trunk gives {self.trunk.layers[-1].weight.shape[0]}")
+
+    def __call__(self, *parts: Float[Array, "_"]) -> Float[Array, "q"]:
+        """Apply the network to the concatenation of `parts`; a first part of `own_size` saves work."""
+        if parts[0].shape != (self.own_size,):
+            joined = jnp.concatenate(parts)
+            parts = (joined[: self.own_size], joined[self.own_size :])
+        own, *shared = parts
+        given = self.trunk(*shared)
+        kept = given.shape[0] - (self.branch.layers[0].weight.shape[1] - self.own_size)
+        return jnp.concatenate([self.branch(own, given[kept:]), given[:kept]])
 
 
 def total(terms: Float[Array, "..."], axis: int = 0) -> Float[Array, "..."]:
@@ -55,4 +122,4 @@ def apply_to_sets(
     kept = len(given) - (first.weight.shape[1] - own)
     shared = first.weight[:, own:] @ given[kept:] + (first.weight[:, :own] @ bias_of(last) + bias_of(first))[:, None]
     hidden = jnp.tensordot(first.weight[:, :own] @ last.weight, embed.before_last(*elements), 1) + shared[:, None]
-    return jnp.tensordot(end.weight, fit.branch.activation(hidden), 1) + bias_of(end, 2), given[:kept]
+    return apply_linear(end, fit.branch.activation(hidden)), given[:kept]

@@ -16,7 +16,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bieqno.operators.fixed import FourierFeatures
 
 Network: TypeAlias = Callable[..., Any]
-"""A callable from one vector to one vector, ``[p] -> [q]``."""
 
 
 class NetworkSettings(TypedDict, total=False):
@@ -41,14 +40,12 @@ class MLP(eqx.Module):
     set share (a pooled embedding, a context) is multiplied by its columns of the first layer once, not once per element.
 
     Args:
-        in_size, out_size: length of the (concatenated) input and of the output.
         width: length of the hidden layers.
         depth: number of linear layers, at least 1.
         activation: applied after every layer but the last.
         residual: add its input to every hidden layer that keeps the width.
         fourier_features: if positive, that many `FourierFeatures` are computed from the input first.
         fourier_scale: their typical frequency, in cycles per unit of the input.
-        key: for the initial weights.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -120,71 +117,6 @@ class MLP(eqx.Module):
         return self.activation(hidden)
 
 
-class TrunkAndBranch(eqx.Module):
-    """A fitting net with a large part that is computed once per set, and a small part once per element.
-
-    ``phi_fit(own (+) shared) = branch(own (+) t_2) (+) t_1`` with ``t_1 (+) t_2 = trunk(shared)``.
-
-    Args:
-        own_size: length of an element's own part, which comes first in the input.
-        shared_size: length of the rest, which all elements of a set share.
-        branch_out, trunk_out: length of the branch's output and of t_1.
-        width, depth: of the trunk.
-        link: length of t_2, and of the branch's hidden layer.
-        scale: factor of the initial weights of both last layers; small where a result near zero is a good start.
-        key: for the initial weights.
-
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> fit = TrunkAndBranch(2, 3, 1, 4, key=jax.random.key(0))
-        >>> fit(jnp.ones(2), jnp.ones(3)).shape, fit(jnp.ones(5)).shape
-        ((5,), (5,))
-    """
-
-    takes_parts: ClassVar[bool] = True
-    trunk: MLP
-    branch: MLP
-    own_size: int = eqx.field(static=True)
-
-    def __init__(
-        self,
-        own_size: int,
-        shared_size: int,
-        branch_out: int,
-        trunk_out: int,
-        *,
-        width: int = 128,
-        depth: int = 4,
-        link: int = 32,
-        scale: float = 1.0,
-        key: PRNGKeyArray,
-    ) -> None:
-        trunk_key, branch_key = jax.random.split(key)
-        act, given = jax.nn.silu, trunk_out + link
-        trunk = MLP(shared_size, given, width=width, depth=depth, activation=act, residual=True, key=trunk_key)
-        branch = MLP(own_size + link, branch_out, width=link, depth=2, activation=act, key=branch_key)
-        self.trunk, self.branch = (
-            eqx.tree_at(lambda net: net.layers[-1].weight, net, replace_fn=lambda weight: scale * weight)
-            for net in (trunk, branch)
-        )
-        self.own_size = own_size
-
-    def __check_init__(self) -> None:
-        link = self.branch.layers[0].weight.shape[1] - self.own_size
-        if not 0 <= link <= self.trunk.layers[-1].weight.shape[0]:
-            raise ValueError(f"the branch takes {link} values, the trunk gives {self.trunk.layers[-1].weight.shape[0]}")
-
-    def __call__(self, *parts: Float[Array, "_"]) -> Float[Array, "q"]:
-        """Apply the network to the concatenation of `parts`; a first part of `own_size` saves work."""
-        if parts[0].shape != (self.own_size,):
-            joined = jnp.concatenate(parts)
-            parts = (joined[: self.own_size], joined[self.own_size :])
-        own, *shared = parts
-        given = self.trunk(*shared)
-        kept = given.shape[0] - (self.branch.layers[0].weight.shape[1] - self.own_size)
-        return jnp.concatenate([self.branch(own, given[kept:]), given[:kept]])
-
-
 def _initial_layer(in_size: int, out_size: int, *, key: PRNGKeyArray) -> eqx.nn.Linear:
     """Return a layer that keeps the variance behind rectifying activations, with a bias of zero."""
     layer = eqx.filter_eval_shape(eqx.nn.Linear, in_size, out_size, key=key)  # draws nothing, for both are replaced
@@ -201,8 +133,7 @@ def apply_linear(
     if start < 0 or (start and begun is None):
         shapes = " + ".join(str(len(part)) for part in parts)
         raise ValueError(f"the network takes {layer.weight.shape[1]} values, got {shapes} = {size}")
-    result = bias_of(layer, max(part.ndim for part in parts) - 1)
-    result = result if begun is None else result + begun
+    result = bias_of(layer, max(part.ndim for part in parts) - 1) + (0.0 if begun is None else begun)
     for part in parts:
         result = result + jnp.tensordot(layer.weight[:, start : start + len(part)], part, 1)
         start += len(part)

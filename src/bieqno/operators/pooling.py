@@ -55,10 +55,7 @@ PoolLike: TypeAlias = AbstractPool | Callable[[Array, Array], Array]
 
 
 class MeanPool(AbstractPool):
-    """The masked mean of the paper.
-
-    Args:
-        count: append ``1 / (1 + number of elements)``, on which a posterior depends and a mean does not.
+    """The masked mean of the paper; `count` appends ``1 / (1 + m)``, for a posterior depends on the number of elements m.
 
     Example:
         >>> import jax.numpy as jnp
@@ -143,17 +140,15 @@ def pool_set(
     size = mask.shape[0]
     if chunk_size is None or size <= chunk_size:
         return pool.finish(summarize(parts, mask))
-    chunks = -(-size // chunk_size)
-    padding = chunks * chunk_size - size
+    padding = -size % chunk_size
     padded = jax.tree.map(lambda x: jnp.pad(x, [(0, padding), (0, 0)][: x.ndim]), (parts, mask))
-    cut = jax.tree.map(lambda x: x.reshape(chunks, chunk_size, *x.shape[1:]), padded)
+    cut = jax.tree.map(lambda x: x.reshape(-1, chunk_size, *x.shape[1:]), padded)
     # Rematerialising a chunk on the way back keeps the memory of the gradient bounded as well.
     rematerialised: Callable[..., Summary] = jax.checkpoint(summarize)
     begun = rematerialised(*jax.tree.map(lambda x: x[0], cut))
     others = jax.tree.map(lambda x: x[1:], cut)
-    return pool.finish(
-        jax.lax.scan(lambda sum, chunk: (pool.merge(sum, rematerialised(*chunk)), None), begun, others)[0]
-    )
+    summary, _ = jax.lax.scan(lambda sum, chunk: (pool.merge(sum, rematerialised(*chunk)), None), begun, others)
+    return pool.finish(summary)
 
 
 def blank_padding(elements: Float[Array, "m p"], mask: Mask | None) -> tuple[Float[Array, "m p"], Mask]:

@@ -12,10 +12,27 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bieqno.operators.equivariant import ElementwiseOperator, EquivariantOperator
-from bieqno.operators.invariant import InvariantOperator
-from bieqno.operators.networks import MLP, MLPSettings
-from bieqno.operators.pooling import PoolLike
+from bieqno.operators.networks import MLP, MLPSettings, Network
+from bieqno.operators.pooling import PoolLike, blank_padding
+from bieqno.operators.sets import EquivariantOperator, InvariantOperator
+
+
+class ElementwiseOperator(eqx.Module):
+    """One network applied to every element alone: the shared ``phi_fit`` of the paper's lean forms.
+
+    Example:
+        >>> import jax, jax.numpy as jnp
+        >>> operator = ElementwiseOperator(MLP(3, 2, key=jax.random.key(0)))
+        >>> operator(jnp.ones((7, 3))).shape
+        (7, 2)
+    """
+
+    network: Network
+
+    def __call__(self, elements: Float[Array, "n p"], *, mask: Bool[Array, "n"] | None = None) -> Float[Array, "n q"]:
+        """Apply the network to each row; padded rows of the result are zero."""
+        elements, mask = blank_padding(elements, mask)
+        return jnp.where(mask[:, None], jax.vmap(self.network)(elements), 0)
 
 
 class PosteriorOperator(eqx.Module):
@@ -25,13 +42,13 @@ class PosteriorOperator(eqx.Module):
     the distribution there).
 
     Args:
-        in_size, observation_size, out_size: length of an input element, of an observation and of each result.
+        in_size, observation_size, out_size: lengths of an input element, an observation and a result.
         lean: the form of the paper's gGP: no fitting nets in the parts, one shared ``phi_fit`` per element.
         pool: how the embeddings of the observations become one vector; the masked mean by default. A pool that asks
             for a query (`CrossAttentionPool`) is queried by the embedding of each input element, ``inputs.out_size``
             values, which is `width`, or ``2 * width`` in the lean form.
         inputs, observations, fit: operators in place of the default F_E, F_I, and the one on the concatenation.
-        width, chunk_size, key, **network: as for `InvariantOperator`.
+        width, chunk_size, **network: as for `InvariantOperator`.
 
     Example:
         >>> import jax, jax.numpy as jnp

@@ -1,9 +1,8 @@
 """Save and load modules: one file of arrays, and a JSON description of the module around them. Never pickle.
 
-The description is a tree that mirrors the module: which class, its fields, where its arrays are. Loading walks the
-tree and builds only classes and functions from a fixed list, the package's own and those that the caller passes;
-nothing in the file is ever executed. A checksum detects damage; the `__check_init__` of each class detects
-parts that do not fit together. A field that was added to a class after the file was written takes its default.
+The description is a tree that mirrors the module: which class, its fields, where its arrays are. Loading builds only classes
+and functions from a fixed list, the package's own and those that the caller passes; nothing in the file is ever executed. The
+`__check_init__` of each class detects parts that do not fit together. A field that a file does not know takes its default.
 """
 
 import dataclasses
@@ -41,10 +40,8 @@ _OWN: tuple[Known, ...] = (
 def save(path: str | os.PathLike[str], module: eqx.Module, *, known: ManyKnown = ()) -> None:
     """Save a module to one file, by custom ending in ``.bieqno``, replacing what was there in one step.
 
-    Args:
-        path: the file; PersistenceError is raised if it cannot be written, or the module not be stored.
-        module: any module built of the package's classes and of `known` ones.
-        known: further classes and functions that the module is built of; as a dictionary, under names of your choice.
+    The module is built of the package's classes and of `known` classes and functions; as a dictionary, these have names of
+    your choice. PersistenceError is raised if something cannot be stored, or the file not be written.
 
     Example:
         >>> import jax, pathlib, tempfile

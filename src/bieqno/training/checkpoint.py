@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bieqno.persistence.tensorfile import PARTIAL_SUFFIX, PersistenceError, read_tensors, write_tensors
-from bieqno.training.record import HISTORY, Record
+from bieqno.training.record import Record
 from bieqno.training.step import is_key
 
 _NAME = "checkpoint.bieqno"
@@ -54,7 +54,7 @@ class Checkpoint:
                 "choose another folder, or delete it to start anew"
             )
         restored = jax.tree.unflatten(structure, map(_restore, stored, leaves))
-        history = [tensors[f"history.{name}"].copy() for name in HISTORY]
+        history = [tensors[f"history.{name}"].copy() for name in record.history]
         record = Record(*eqx.combine(restored, rest), *history)
         if record.step > steps:
             raise ValueError(f"the checkpoint in {folder} is at step {record.step}, beyond the {steps} asked for")
@@ -64,15 +64,12 @@ class Checkpoint:
         """Replace the checkpoint."""
         if self.path is not None:
             tensors = {f"state.{i}": leaf for i, leaf in enumerate(_leaves(record.on_devices))}
-            tensors |= {f"history.{name}": values for name, values in zip(HISTORY, record.history, strict=True)}
+            tensors |= {f"history.{name}": values for name, values in record.history.items()}
             write_tensors(self.path, tensors, kind=_KIND, description=self.run)
 
 
 def fingerprint(*parts: Any) -> str:
-    """Return a digest of what defines a run: arrays, settings, and functions with the values that they close over.
-
-    It is the same in every process, and differs where a learning rate, the data or the code of a loss differs.
-    """
+    """Return a digest, the same in every process, of arrays, settings, and the code and closures of functions."""
     digest = hashlib.sha256()
     _describe(parts, digest.update, frozenset())
     return digest.hexdigest()

@@ -48,7 +48,7 @@ def fit(
     identity: str = "",
     on_progress: Callable[[Progress], None] | None = None,
 ) -> FitResult[M]:
-    """Train a module by stochastic gradient descent.
+    """Train a module by stochastic gradient descent; return it with its training history.
 
     Args:
         module: what is trained: all its floating-point arrays but those marked `frozen`.
@@ -64,16 +64,14 @@ def fit(
         chunk_steps: steps per compiled chunk.
         microbatches: split each batch along its first axis into so many parts whose gradients are averaged; keeps
             large batches in the processor's cache and bounds the memory.
-        max_bad_steps: stop with a `TrainingError` after so many steps in a row without a finite loss and gradient.
+        max_bad_steps: raise `TrainingError`, whose `result` is the last good state, after so many steps in a row without
+            a finite loss and gradient.
         mesh: devices over which the first axis of each batch is spread (data-parallel).
         checkpoint: folder for the checkpoint; a run that finds its own there resumes from it.
         checkpoint_seconds: time between checkpoints at least; 0 writes one after every chunk.
         identity: names the objective in the checkpoint; change it where the meaning of `loss` or `source` changes in code
             that they call. With the version of bieqno it is a part of what a checkpoint must agree with.
         on_progress: called after every chunk.
-
-    Returns:
-        The trained module and its training history; a `TrainingError` holds the last good state as its `result`.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -106,7 +104,7 @@ def fit(
     record = stored.read(record, steps)
     if mesh is not None:
         on_devices, step, key = _replicate((record.on_devices, step, key), mesh)
-        record = Record(*on_devices, *record.history)
+        record = Record(*on_devices, *record.history.values())
     begun, saved, first = time.monotonic(), time.monotonic(), record.step
     try:
         while record.step < steps and not record.out_of_patience(patience):
@@ -155,12 +153,10 @@ def _replicate(tree: Any, mesh: Mesh) -> Any:
 
 def _check_batch(step: Step, state: State, key: PRNGKeyArray, mesh: Mesh | None) -> None:
     """Refuse, before compiling, a batch that cannot be split."""
-    if mesh is None and step.microbatches == 1:
-        return
     pieces = step.microbatches * (1 if mesh is None else mesh.devices.shape[0])
-    source = step.source
-    batch = eqx.filter_eval_shape(lambda k: source(k, state.source_state) if step.stateful else source(k), key)
-    for leaf in jax.tree.leaves(batch):
+    if pieces == 1:
+        return
+    for leaf in jax.tree.leaves(eqx.filter_eval_shape(step.draw, state, key)):
         if (not leaf.ndim and step.microbatches > 1) or (leaf.ndim and leaf.shape[0] % pieces):
             needed = f"divide into {pieces} parts (devices times microbatches)"
             raise ValueError(f"the first axis of a batch must {needed}, got shape {leaf.shape}")

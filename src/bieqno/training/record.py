@@ -15,8 +15,6 @@ from bieqno.training.step import State, is_key, trainable
 
 M = TypeVar("M")
 
-HISTORY = ("losses", "validations")  # what stays on the host
-
 
 class Progress(NamedTuple):
     """Where a run stands, as reported to `on_progress` after every chunk."""
@@ -39,7 +37,6 @@ class FitResult(Generic[M]):
         losses: one per step; NaN where the step was skipped, for its loss or gradient was not finite.
         validations: held-out loss after every chunk.
         best_step: the step after which `module` was taken.
-        skipped: number of steps that were skipped.
         stopped_early: whether the patience ran out before the steps did.
         source_state: the last state of a stateful batch source.
     """
@@ -83,9 +80,9 @@ class Record(NamedTuple):
         return self[:5]
 
     @property
-    def history(self) -> tuple[Float[np.ndarray, "_"], ...]:
-        """Return the training history, in the order of `HISTORY`."""
-        return self[5:]
+    def history(self) -> dict[str, Float[np.ndarray, "_"]]:
+        """Return the training history, which stays on the host."""
+        return {"losses": self.losses, "validations": self.validations}
 
     def after(self, state: State, values: Float[Array, "length"], validation: float | None) -> "Record":
         """Return the record after a chunk: the best module is kept, and how many validations it has been the best."""
@@ -129,11 +126,8 @@ def start(module: Any, optimizer: optax.GradientTransformation, source_state: An
     zero = jnp.zeros((), jnp.int32)
     source_state = jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, source_state)
     state = State(module, optimizer.init(trainable(module)[0]), source_state, zero, zero, zero, zero)
-
-    def strong(x: Any) -> Any:
-        """An array of weak type (made from plain numbers) would change its type on the way through a checkpoint."""
-        return jax.lax.convert_element_type(x, x.dtype) if eqx.is_array(x) and not is_key(x) else x
-
-    state = jax.tree.map(strong, state)
+    # Arrays of weak type (made from plain numbers) would change their type on the way through a checkpoint.
+    arrays, rest = eqx.partition(state, lambda x: eqx.is_array(x) and not is_key(x))
+    state = eqx.combine(jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays), rest)
     empty = np.zeros(0, np.float32)
     return Record(state, state.module, jnp.float32(jnp.inf), zero, zero, empty, empty)

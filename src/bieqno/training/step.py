@@ -62,10 +62,9 @@ class Step(eqx.Module):
     microbatches: int = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
 
-    def batch(self, state: State, key: PRNGKeyArray) -> PyTree:
-        """Draw the batch of a step, spread over the devices of the mesh."""
-        batch = self.source(key, state.source_state) if self.stateful else self.source(key)
-        return jax.tree.map(self._spread, batch)
+    def draw(self, state: State, key: PRNGKeyArray) -> PyTree:
+        """Draw the batch of a step."""
+        return self.source(key, state.source_state) if self.stateful else self.source(key)
 
     def value_and_grad(self, module: Any, batch: PyTree, key: PRNGKeyArray) -> tuple[Any, Any]:
         """Return the loss (with the new state of a stateful source) and the gradient."""
@@ -104,7 +103,7 @@ class Step(eqx.Module):
     def __call__(self, state: State, key: PRNGKeyArray) -> tuple[State, Float[Array, ""]]:
         """Take one step, or skip it if anything came out not finite."""
         batch_key, loss_key = jax.random.split(jax.random.fold_in(key, state.step))
-        batch = self.batch(state, batch_key)
+        batch = jax.tree.map(self._spread, self.draw(state, batch_key))
         (value, source), grads = self.value_and_grad(state.module, batch, loss_key)
         trained, fixed = trainable(state.module)
         # Optimizers that look at the loss (a plateau, say) are given it.
