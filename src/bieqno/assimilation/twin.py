@@ -45,12 +45,7 @@ class Observations(eqx.Module):
 
 
 class Twin(eqx.Module):
-    """A simulated truth and its observations.
-
-    Args:
-        truth: true states at the end of each window.
-        observations: what was observed of them.
-    """
+    """A simulated truth and its observations."""
 
     truth: Float[Array, "T n"]
     observations: Observations
@@ -157,14 +152,7 @@ def simulate(
 def spin_up(
     system: System, windows: int, *, state: Float[Array, "n"] | None = None, key: PRNGKeyArray
 ) -> Float[Array, "T n"]:
-    """Return the states of a free run, one per window: without the first of them, a sample of the climatology.
-
-    Args:
-        system: the model; nothing is observed.
-        windows: how many windows to run.
-        state: where to begin; by default the system's state.
-        key: for model error.
-    """
+    """Return the states of a free run, one per window: without the first of them, a sample of the climatology."""
     return _truth(system, windows, state, key)[0]
 
 
