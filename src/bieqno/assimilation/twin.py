@@ -132,6 +132,7 @@ def simulate(
 
     Example:
         >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import Observation
         >>> doubling = System(lambda z: 2 * z, Observation([0], 0.1), jnp.ones(2))
         >>> simulate(doubling, 3, key=jax.random.key(0)).truth[:, 0].tolist()
         [2.0, 4.0, 8.0]
@@ -200,7 +201,7 @@ def cycle(
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from bieqno.assimilation import EnKF, Lorenz63
+        >>> from bieqno.assimilation import EnKF, Lorenz63, Observation
         >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
         >>> twin_key, start_key, run_key = jax.random.split(jax.random.key(0), 3)
         >>> twin = simulate(system, 20, key=twin_key)
