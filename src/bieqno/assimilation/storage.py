@@ -41,12 +41,12 @@ def load_filter(path: str | os.PathLike[str]) -> Filter:
 
 
 def filter_to_bytes(filter: Filter) -> bytes:
-    """The content of the file that `save_filter` would write."""
+    """Return the content of the file that `save_filter` would write."""
     return persistence.to_bytes(_checked(filter), known=_KNOWN)
 
 
 def filter_from_bytes(content: bytes) -> Filter:
-    """What `load_filter` would return for a file of this content."""
+    """Return what `load_filter` would return for a file of this content."""
     loaded: Filter = persistence.from_bytes(content, known=_KNOWN)
     return loaded
 

@@ -16,13 +16,7 @@ from bieqno.assimilation.twin import Record, Run, Twin, cycle, keep_moments, sim
 
 
 class Trials(eqx.Module):
-    """Truths with observations and first ensembles, all stacked along a first axis.
-
-    Args:
-        twins: the truths and their observations.
-        ensembles: the members at the beginning of each, ``(r, N, n)``.
-        numbers: the number of each, to make keys from.
-    """
+    """Truths with observations and first ensembles, all stacked along a first axis."""
 
     twins: Twin
     ensembles: Float[Array, "r N n"] | Float[Array, "N n"]
@@ -122,10 +116,6 @@ def sweep(run: Callable[[Trials], PyTree[Any]], trials: Trials) -> PyTree[Any]:
 
     A small problem keeps one core busy and no more, and mapped by `jax.vmap` it was slower than one by one. So the
     trials are shared out among as many threads as the process may use cores, which a compiled program does not block.
-
-    Args:
-        run: from one trial to a PyTree of arrays, such as a `cycle`.
-        trials: the trials.
     """
     compiled = eqx.filter_jit(run)
 

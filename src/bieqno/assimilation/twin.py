@@ -45,12 +45,7 @@ class Observations(eqx.Module):
 
 
 class Twin(eqx.Module):
-    """A simulated truth and its observations.
-
-    Args:
-        truth: true states at the end of each window.
-        observations: what was observed of them.
-    """
+    """A simulated truth and its observations."""
 
     truth: Float[Array, "T n"]
     observations: Observations
@@ -137,6 +132,7 @@ def simulate(
 
     Example:
         >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import Observation
         >>> doubling = System(lambda z: 2 * z, Observation([0], 0.1), jnp.ones(2))
         >>> simulate(doubling, 3, key=jax.random.key(0)).truth[:, 0].tolist()
         [2.0, 4.0, 8.0]
@@ -157,14 +153,7 @@ def simulate(
 def spin_up(
     system: System, windows: int, *, state: Float[Array, "n"] | None = None, key: PRNGKeyArray
 ) -> Float[Array, "T n"]:
-    """Return the states of a free run, one per window: without the first of them, a sample of the climatology.
-
-    Args:
-        system: the model; nothing is observed.
-        windows: how many windows to run.
-        state: where to begin; by default the system's state.
-        key: for model error.
-    """
+    """Return the states of a free run, one per window: without the first of them, a sample of the climatology."""
     return _truth(system, windows, state, key)[0]
 
 
@@ -212,7 +201,7 @@ def cycle(
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from bieqno.assimilation import EnKF, Lorenz63
+        >>> from bieqno.assimilation import EnKF, Lorenz63, Observation
         >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
         >>> twin_key, start_key, run_key = jax.random.split(jax.random.key(0), 3)
         >>> twin = simulate(system, 20, key=twin_key)
