@@ -103,7 +103,9 @@ class LearnedGain(eqx.Module):
         innovation = observed.whiten((observed.value - predicted_mean)[None]) @ root
         perturbation = observed.whiten(perturbed - observed.value) @ root
         along = jnp.concatenate([jnp.broadcast_to(innovation, predicted.shape), predicted, perturbation], axis=1)
-        seen = jnp.concatenate([predicted, _standardised(observed.predict(ensemble))[0] * observed.mask], axis=1)
+        seen = jnp.concatenate(
+            [predicted, jnp.where(observed.mask, _standardised(observed.predict(ensemble))[0], 0)], axis=1
+        )
         code = [] if self.teacher is None else [jax.nn.one_hot(self.teacher, self.teachers)]
 
         def analyse(column: Float[Array, "N"]) -> Float[Array, "N"]:
