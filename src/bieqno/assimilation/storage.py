@@ -1,6 +1,7 @@
 """Filters in files: what `bieqno.save` and `bieqno.load` do, for every filter and wrapper of this package."""
 
 import os
+from typing import Any
 
 import equinox as eqx
 
@@ -34,10 +35,9 @@ def save_filter(path: str | os.PathLike[str], filter: Filter) -> None:
     persistence.save(path, _checked(filter), known=_KNOWN)
 
 
-def load_filter(path: str | os.PathLike[str]) -> Filter:
+def load_filter(path: str | os.PathLike[str]) -> Any:
     """Load what `save_filter` wrote; no code from the file is run."""
-    loaded: Filter = persistence.load(path, known=_KNOWN)
-    return loaded
+    return persistence.load(path, known=_KNOWN)
 
 
 def filter_to_bytes(filter: Filter) -> bytes:
@@ -45,10 +45,9 @@ def filter_to_bytes(filter: Filter) -> bytes:
     return persistence.to_bytes(_checked(filter), known=_KNOWN)
 
 
-def filter_from_bytes(content: bytes) -> Filter:
+def filter_from_bytes(content: bytes) -> Any:
     """Return what `load_filter` would return for a file of this content."""
-    loaded: Filter = persistence.from_bytes(content, known=_KNOWN)
-    return loaded
+    return persistence.from_bytes(content, known=_KNOWN)
 
 
 def _checked(filter: Filter) -> eqx.Module:

@@ -96,18 +96,14 @@ def keep_ensembles(prior: Ensemble, posterior: Ensemble, observed: Observed, *, 
 
 
 def keep_triples(prior: Ensemble, posterior: Ensemble, observed: Observed, *, key: PRNGKeyArray) -> dict[str, Array]:
-    """Keep what a learned filter imitates: prior, predicted and perturbed observations, posterior.
-
-    The perturbed observations are those that the filter drew, if it perturbs, and otherwise those that it
-    would have drawn.
-    """
+    """Keep what a learned filter imitates; perturbed observations are those that the filter drew, or would have drawn."""
+    seen = {"observed": observed.value, "std": observed.std, "mask": observed.mask}
+    perturbed = observed.perturb(prior.shape[0], key=key)
     return {
+        **seen,
         "prior": prior,
         "predicted": observed.predict(prior),
-        "perturbed": observed.perturb(prior.shape[0], key=key),
-        "observed": observed.value,
-        "std": observed.std,
-        "mask": observed.mask,
+        "perturbed": perturbed,
         "posterior": posterior,
     }
 
@@ -125,9 +121,9 @@ def simulate(
 
     Args:
         system: model and observation.
-        windows: how many windows.
+        windows: length of the series.
         state: the true state at the beginning; by default the system's. See `spin_up` for one on the attractor.
-        mask: which values there are, if the network changes with time or has gaps; None for all.
+        mask: which values there are, if the network changes with time or has gaps.
         key: for model error and observation errors.
 
     Example:
@@ -212,14 +208,9 @@ def cycle(
     """
     ensemble = jnp.asarray(ensemble, jnp.result_type(ensemble, float))
     if ensemble.ndim != 2 or not ensemble.shape[0] or ensemble.shape[1] != system.size:
-        raise ValueError(
-            f"an ensemble of this system has at least one member and {system.size} variables, got shape {ensemble.shape}"
-        )
+        raise ValueError(f"expected an ensemble (N, {system.size}) of at least one member, got shape {ensemble.shape}")
     if observations.value.shape[1] != system.observed:
-        raise ValueError(
-            f"{system.observed} values are observed of a state of {system.size} variables, "
-            f"but the series has {observations.value.shape[1]}"
-        )
+        raise ValueError(f"{system.observed} values are observed, but the series has {observations.value.shape[1]}")
     return _cycle(filter, system, ensemble, observations, record, jnp.asarray(first_window), key)
 
 
