@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bieqno.cli.console import check_writable, counting_bar, interruptible, on_terminal, show_table, training_bar, warn
+from bieqno.cli.console import check_writable, counting_bar, interruptible, show_table, training_bar, warn, write_page
 
 if TYPE_CHECKING:
     from bieqno.lab.system_files import SystemFile
 
 _EXAMPLE = ("setup.toml", "my_model.py")
 _RESULTS = ("comparison.html", "comparison.json", "comparison.nc", "filter.bieqno")
-Setup = Annotated[
-    Path,
-    typer.Argument(metavar="SETUP", help="TOML file; the Python modules that it names are imported, that is, run."),
-]
+Setup = Annotated[Path, typer.Argument(metavar="SETUP", help="TOML file; the Python modules that it names are run.")]
 
 
 def init(
@@ -114,9 +111,7 @@ def train_filter(
 
 def assimilate(
     setup: Setup,
-    observations: Annotated[
-        Path, typer.Option("--observations", help="netCDF file: one row per window, NaN if missing.")
-    ],
+    observations: Annotated[Path, typer.Option("--observations", help="netCDF file, one row per window.")],
     filter: Annotated[Path, typer.Option("--filter", help="File that `bieqno train-filter` wrote.")],
     out: Annotated[Path, typer.Option("--out", help="netCDF file of the analysis.")] = Path("analysis.nc"),
     variable: Annotated[str | None, typer.Option("--variable", help="Its variable, if not 'observed'.")] = None,
@@ -140,16 +135,15 @@ def assimilate(
     fitting = _load_filter(filter, file)
     series = read_observations(observations, file, variable)
     start_key, run_key = jax.random.split(jax.random.key(file.settings.seed))
-    first_window = 0
     if start is None:
-        ensemble = file.ensemble(members or file.settings.ensemble.members, key=start_key)
+        ensemble, first_window = file.ensemble(members or file.settings.ensemble.members, key=start_key), 0
     else:
         ensemble, first_window = last_analysis(start, file)
     if members is not None and len(ensemble) != members:
         raise ValueError(f"the ensemble in {start} has {len(ensemble)} members, not {members}; leave out --members")
-    with interruptible(lambda: "nothing was written"):
-        filtered = {"record": keep_ensembles, "first_window": first_window, "key": run_key}
-        run = cycle(fitting, file.system, ensemble, series.observations, **filtered)
+    with interruptible():
+        how = {"record": keep_ensembles, "first_window": first_window, "key": run_key}
+        run = cycle(fitting, file.system, ensemble, series.observations, **how)
         diverged = int(run.diverged)
     about = {"setup": str(setup), "observations": str(observations), "filter": str(filter), "seed": file.settings.seed}
     data = analysis_dataset(run, series, file, first_window=first_window, attributes=about)
@@ -168,9 +162,7 @@ def assimilate(
 
 def compare(
     setup: Setup,
-    filter: Annotated[
-        Path | None, typer.Option("--filter", help="A trained filter; by default one is trained.")
-    ] = None,
+    filter: Annotated[Path | None, typer.Option("--filter", help="By default one is trained.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of page, numbers and series.")] = Path("comparison"),
 ) -> None:
     """Compare the neural filter with all tuned classical filters in a twin experiment of that very system.
@@ -182,10 +174,10 @@ def compare(
     """
     import jax
 
-    from bieqno.assimilation import save_filter
-    from bieqno.lab.report.comparison_page import comparison_rows, verdict
+    from bieqno.assimilation import save_dataset, save_filter
+    from bieqno.lab.report.plain_pages import comparison_page, comparison_rows, comparison_verdict
     from bieqno.lab.system_files import read_system_file
-    from bieqno.lab.user_comparisons import compare_filters_on
+    from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset
 
     file = read_system_file(setup)
     _make_folder(out)
@@ -198,8 +190,7 @@ def compare(
             outcome = f"the trained filter is in {used}; continue with: {command}"
         else:
             learned = _load_filter(filter, file)
-        name = type(learned).__name__.removeprefix("Local")
-        wanted = file.settings.compare
+        name, wanted = type(learned).__name__.removeprefix("Local"), file.settings.compare
         with counting_bar("compare") as on_progress:
             entries, truth = compare_filters_on(
                 file.system, {name: learned}, sizes=wanted.sizes, truths=wanted.truths, windows=wanted.windows,
@@ -207,10 +198,14 @@ def compare(
                 inflation=wanted.inflation, radius=wanted.radius, trials=file.trials, on_progress=on_progress,
                 key=jax.random.fold_in(jax.random.key(file.settings.seed), 2),
             )  # fmt: skip
-    _write_comparison(entries, truth, file, command, out)
+    arrays = entries_dataset(entries, truth, window=file.window)
+    save_dataset(arrays, out / "comparison.nc")
+    text = setup.read_text(encoding="utf-8")
+    page = comparison_page(entries, arrays, burn_in=wanted.burn_in, command=command, setup_text=text)
+    numbers = {"command": command, "seed": file.settings.seed, "entries": [entry.numbers() for entry in entries]}
+    write_page(out / "comparison.html", page, numbers)
     show_table(*comparison_rows(entries)[:2], title="RMSE of the analysis")
-    typer.echo(verdict(entries))
-    typer.echo(f"written to {out}: comparison.html, comparison.json, comparison.nc")
+    typer.echo(f"{comparison_verdict(entries)}\nwritten to {out}: comparison.html, comparison.json, comparison.nc")
 
 
 def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
@@ -220,7 +215,7 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
     from bieqno.lab.system_files import train_student
 
     key = jax.random.fold_in(jax.random.key(file.settings.seed), 1)
-    with training_bar("training", visible=on_terminal()) as on_progress:
+    with training_bar("training") as on_progress:
         result = train_student(file, checkpoint=checkpoint, on_progress=on_progress, warn=warn, key=key)
     best = f", best after {result.best_step} with a validation error of {min(result.validations):.3f}"
     stopped = ", stopped early" if result.stopped_early else ""
@@ -249,20 +244,3 @@ def _make_folder(out: Path) -> None:
         raise ValueError(f"{out} holds other files, such as {foreign[0]}; name a new folder with --out")
     out.mkdir(parents=True, exist_ok=True)
     check_writable(out / _RESULTS[0])
-
-
-def _write_comparison(entries: Any, truth: Any, file: "SystemFile", command: str, out: Path) -> None:
-    """Write the page, the numbers and the series."""
-    from bieqno.assimilation import save_dataset
-    from bieqno.lab.jsontext import json_text
-    from bieqno.lab.report.comparison_page import comparison_page
-    from bieqno.lab.user_comparisons import entries_dataset
-    from bieqno.persistence import replace_file
-
-    arrays = entries_dataset(entries, truth, window=file.window)
-    text = file.path.read_text(encoding="utf-8")
-    page = comparison_page(entries, arrays, burn_in=file.settings.compare.burn_in, command=command, setup_text=text)
-    numbers = {"command": command, "seed": file.settings.seed, "entries": [entry.numbers() for entry in entries]}
-    save_dataset(arrays, out / "comparison.nc")
-    replace_file(out / "comparison.json", json_text(numbers).encode())
-    replace_file(out / "comparison.html", page.encode())

@@ -65,7 +65,7 @@ def _errors(result: Result) -> Chart:
                 "x": [row.ensemble_size for row in rows],
                 "y": _short([row.value for row in rows]),
                 "error": _short([row.stderr or 0.0 for row in rows]),
-                "lost": [row.diverged or 0 for row in rows],
+                "diverged": [row.diverged or 0 for row in rows],
                 "flat": len(rows) == 1 and method in ONE_SIZE,
             }
             for method, rows in pivots.by_method(result.select(protocol=protocol, metric=metric)).items()

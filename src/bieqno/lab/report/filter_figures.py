@@ -83,9 +83,10 @@ def _error_line(axes: Axes, rows: Sequence[Row], height: float) -> None:
     sizes = [row.ensemble_size or 0 for row in rows]
     _bars(axes, sizes, rows, markersize=5, linewidth=1.4)
     top = axes.get_xaxis_transform()
-    for size, lost in zip(sizes, (row.diverged for row in rows), strict=True):
-        if lost:
-            axes.text(size, height, f"✕{lost}", transform=top, color=style.color, fontsize=8, ha="center", va="top")
+    for size, row in zip(sizes, rows, strict=True):
+        if row.diverged:
+            text = f"✕{row.diverged}"
+            axes.text(size, height, text, transform=top, color=style.color, fontsize=8, ha="center", va="top")
 
 
 def _bars(axes: Axes, x: Sequence[int], rows: Sequence[Row], **look: Any) -> None:

@@ -12,11 +12,13 @@ from urllib.parse import quote
 
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from bieqno.lab.report.charts import charts
-from bieqno.lab.report.claims import SMOKE, Judged, judge_all
-from bieqno.lab.report.figures import figure_name, title_and_caption
-from bieqno.lab.report.judges import Verdict
+from bieqno.lab.report.claims import SMOKE, Judged, Verdict, judge_all
+from bieqno.lab.report.filter_figures import filter_figures
+from bieqno.lab.report.pivots import of_filters
+from bieqno.lab.report.regression_figures import regression_figures
 from bieqno.lab.report.style import FIRST_SHOWN, asset, style_of
 from bieqno.lab.report.tables import html_tables
 from bieqno.lab.results import FIGURES_FOLDER, METRICS_FILE, Result, read_result
@@ -26,6 +28,26 @@ from bieqno.persistence.tensorfile import replace_file
 PAGE_FILE = "report.html"
 _SCRIPTS = ("dom.js", "plot.js", "images.js", "orbit.js", "main.js")
 _SAFE = " /=:;,.+-()[]{}!*$@|'?^~"  # characters that need no escape in an address within double quotes
+
+
+def study_figures(result: Result) -> dict[str, Figure]:
+    """Return all figures of a result by name; those of a study that it took over begin with that study's name."""
+    return {
+        figure_name(result, name, figure): image
+        for name, part in result.parts().items()
+        for figure, image in (filter_figures if of_filters(part) else regression_figures)(part).items()
+    }
+
+
+def figure_name(result: Result, part: str, figure: str) -> str:
+    """Return the name under which the figure of a part is stored."""
+    return figure if part == result.experiment else f"{part}-{figure}"
+
+
+def title_and_caption(figure: str) -> tuple[str, str]:
+    """Return the texts of a figure, by the first word of its name; of an unknown one the name itself."""
+    title, caption = json.loads(asset("figures.json")).get(figure.split("-")[0], (figure, figure))
+    return title, caption
 
 
 def write_page(folder: str | os.PathLike[str]) -> Path:

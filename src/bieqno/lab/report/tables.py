@@ -94,10 +94,10 @@ def _html_cell(row: Row | None, metric: Metric, best: bool) -> str:
     if row is None:
         return "<td></td>"
     error = "" if row.stderr is None else f" <small>± {row.stderr:{metric.form}}</small>"
-    lost = f' <span class="lost">{row.diverged} lost</span>' if row.diverged else ""
+    diverged = f' <span class="diverged">{row.diverged} diverged</span>' if row.diverged else ""
     value = "" if math.isnan(row.value) else f"{row.value:{metric.form}}{error}"
     mark = ' <span class="best" title="best of its column">best</span>' if best else ""
-    return f'<td class="number{" winner" if best else ""}">{value}{lost}{mark}</td>'
+    return f'<td class="number{" winner" if best else ""}">{value}{diverged}{mark}</td>'
 
 
 def _html_table(caption: str, corner: str, headings: Sequence[str], body: Iterable[tuple[str, Sequence[str]]]) -> str:

@@ -20,8 +20,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bieqno.assimilation import EnKF, Filter, Observation, Places, System, Trials, make_trials, spin_up
 from bieqno.assimilation.models.forecast import AbstractEnsembleModel, forecast
-from bieqno.lab.nearest import did_you_mean
 from bieqno.lab.system_files.schema import Settings, TruthTable, check_table
+from bieqno.lab.texts import did_you_mean
 
 
 @dataclass(frozen=True)

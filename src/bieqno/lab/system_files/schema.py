@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any, NamedTuple, TypeVar
 
-from bieqno.lab.nearest import did_you_mean
+from bieqno.lab.texts import did_you_mean
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from bieqno.assimilation import Observations, Run, Twin, load_dataset, to_dataset
-from bieqno.lab.nearest import did_you_mean
 from bieqno.lab.system_files.reading import SystemFile
+from bieqno.lab.texts import did_you_mean
 
 
 class Series(NamedTuple):
