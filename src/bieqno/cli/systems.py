@@ -11,7 +11,7 @@ import typer
 from bieqno.cli.console import check_writable, counting_bar, interruptible, show_table, training_bar, warn, write_page
 
 if TYPE_CHECKING:
-    from bieqno.lab.system_files import SystemFile
+    from bieqno.lab.system_files.reading import SystemFile
 
 _EXAMPLE = ("setup.toml", "my_model.py")
 _RESULTS = ("comparison.html", "comparison.json", "comparison.nc", "filter.bieqno")
@@ -21,9 +21,7 @@ Setup = Annotated[Path, typer.Argument(metavar="SETUP", help="TOML file; the Pyt
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the system; made if there is none.")],
 ) -> None:
-    """Write a commented example (Lorenz-96, every fourth variable observed) to start from: setup.toml and my_model.py.
-
-    It works as it is. Existing files are never overwritten.
+    """Write a working example with comments (Lorenz-96, every fourth variable observed): setup.toml and my_model.py.
 
     Example: bieqno init my_system
     """
@@ -64,7 +62,8 @@ def simulate(
 
     from bieqno.assimilation import save_dataset, spin_up
     from bieqno.assimilation import simulate as simulate_twin
-    from bieqno.lab.system_files import observations_dataset, read_system_file
+    from bieqno.lab.system_files.reading import read_system_file
+    from bieqno.lab.system_files.series import observations_dataset
 
     check_writable(out, setup)
     file = read_system_file(setup)
@@ -88,12 +87,12 @@ def train_filter(
     """Train the neural filter of a system file, and save it: by default the local filter, against the truth.
 
     Twice a minute a checkpoint is written to a hidden folder beside --out, which is removed when the filter is saved.
-    The Python modules that the file names are imported, that is, run. The filter's file holds numbers only.
+    The filter's file holds numbers only.
 
     Example: bieqno train-filter setup.toml --out filter.bieqno
     """
     from bieqno.assimilation import save_filter
-    from bieqno.lab.system_files import read_system_file
+    from bieqno.lab.system_files.reading import read_system_file
 
     check_writable(out, setup)
     file = read_system_file(setup)
@@ -101,8 +100,8 @@ def train_filter(
     if not resume:
         shutil.rmtree(kept, ignore_errors=True)
     again = shlex.join(["bieqno", "train-filter", str(setup), "--out", str(out), "--resume"])
-    resumable = f"no filter was written, but a checkpoint is kept; continue with: {again}"
-    with interruptible(lambda: resumable if kept.exists() else "no filter was written, and there is no checkpoint yet"):
+    resumable = f"but a checkpoint is kept; continue with: {again}"
+    with interruptible(lambda: f"no filter was written, {resumable if kept.exists() else 'and no checkpoint yet'}"):
         filter = _train(file, checkpoint=kept)
     save_filter(out, filter)
     shutil.rmtree(kept, ignore_errors=True)
@@ -121,14 +120,14 @@ def assimilate(
     """Assimilate observations: forecast and analyse window by window; write both ensembles of every window.
 
     A series in several parts, each continued with --start, gives the same analysis as in one part.
-    The Python modules that the file names are imported, that is, run.
 
     Example: bieqno assimilate setup.toml --observations obs.nc --filter filter.bieqno --out analysis.nc
     """
     import jax
 
     from bieqno.assimilation import cycle, keep_ensembles, save_dataset
-    from bieqno.lab.system_files import analysis_dataset, last_analysis, read_observations, read_system_file
+    from bieqno.lab.system_files.reading import read_system_file
+    from bieqno.lab.system_files.series import analysis_dataset, last_analysis, read_observations
 
     check_writable(out, setup, observations, filter, start)
     file = read_system_file(setup)
@@ -154,8 +153,7 @@ def assimilate(
         warn(f"the filter diverged in window {diverged + 1} of {len(mask)}; from there on the analysis is missing")
     elif "truth" in data:
         errors = ((data["posterior"].mean("member") - data["truth"]) ** 2).mean("state").values ** 0.5
-        half = -(-len(errors) // 2)
-        early, late = errors[:half].mean(), errors[half:].mean() if len(errors) > 1 else errors.mean()
+        early, late = errors[: -(-len(errors) // 2)].mean(), errors[len(errors) // 2 :].mean()
         typer.echo(f"RMSE against the truth in {observations}: {early:.3f}, then {late:.3f} in the second half")
     typer.echo(f"written to {out}")
 
@@ -168,7 +166,6 @@ def compare(
     """Compare the neural filter with all tuned classical filters in a twin experiment of that very system.
 
     Local filters take part where the file says where things are. All are tuned on other truths than they are scored on.
-    The Python modules that the file names are imported, that is, run.
 
     Example: bieqno compare setup.toml --filter filter.bieqno --out comparison
     """
@@ -176,7 +173,7 @@ def compare(
 
     from bieqno.assimilation import save_dataset, save_filter
     from bieqno.lab.report.plain_pages import comparison_page, comparison_rows, comparison_verdict
-    from bieqno.lab.system_files import read_system_file
+    from bieqno.lab.system_files.reading import read_system_file
     from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset
 
     file = read_system_file(setup)
@@ -212,7 +209,7 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
     """Train the filter of a system file with a bar, continuing from a checkpoint if there is one; say how it went."""
     import jax
 
-    from bieqno.lab.system_files import train_student
+    from bieqno.lab.system_files.training import train_student
 
     key = jax.random.fold_in(jax.random.key(file.settings.seed), 1)
     with training_bar("training") as on_progress:
@@ -226,7 +223,7 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
 def _load_filter(path: Path, file: "SystemFile") -> Any:
     """Load a saved filter that fits the system of a file."""
     from bieqno.assimilation import load_filter
-    from bieqno.lab.system_files import check_filter
+    from bieqno.lab.system_files.reading import check_filter
 
     filter = load_filter(path)
     try:

@@ -90,12 +90,10 @@ def training_columns(
 
 def known_inputs(fitted: Any, frame: pd.DataFrame, model: Path, table: Path) -> list[str]:
     """Return the columns that a regressor was fitted with, in its order; refuse a table that lacks some."""
-    if not hasattr(fitted, "feature_names_in_"):  # fitted in Python on plain arrays
-        count, given = fitted.n_features_in_, len(frame.columns)
-        if count != given:
-            raise ValueError(f"{model} knows no names of columns and takes {count}; {table} has {given}")
-        return list(frame.columns)
-    names = [str(name) for name in fitted.feature_names_in_]
+    names = [str(name) for name in getattr(fitted, "feature_names_in_", frame.columns)]
+    if len(names) != fitted.n_features_in_:  # fitted in Python on plain arrays
+        takes = f"knows no names of columns and takes {fitted.n_features_in_}"
+        raise ValueError(f"{model} {takes}; {table} has {len(names)}")
     unused = [name for name in frame.columns if name not in names]
     hints = [f"{name!r} ({did_you_mean(name, unused)})" for name in names if name not in frame.columns]
     if hints:

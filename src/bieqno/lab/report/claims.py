@@ -166,18 +166,17 @@ def _errors(result: Result, size: int, protocol: str) -> tuple[Row, Row]:
 
 def _tuned(result: Result, sizes: Iterable[int]) -> list[str]:
     """Return the best tuned opponent of each size, for each protocol; fewer diverged runs count first."""
-    told = []
+    lines = []
     for protocol, name in PROTOCOL_NAMES.items():
         said = []
         for size in sizes:
             rows = result.select(case=f"N={size}", metric="relative_rmse", protocol=protocol)
             tuned = [row for row in rows if row.method.endswith("tuned") and not math.isnan(row.value)]
-            if tuned:
-                best = min(tuned, key=rank)
+            for best in sorted(tuned, key=rank)[:1]:
                 diverged = f" ({best.diverged} runs diverged)" if best.diverged else ""
                 said.append(f"N = {size}: {best.method.removesuffix(' tuned')} {best.value:.3f}{diverged}")
-        told.append(f"best tuned opponents, {name}: {', '.join(said) or 'not run at these sizes'}")
-    return told
+        lines.append(f"best tuned opponents, {name}: {', '.join(said) or 'not run at these sizes'}")
+    return lines
 
 
 def _lower(ours: Row, theirs: Row) -> bool:
