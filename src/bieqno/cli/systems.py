@@ -177,7 +177,13 @@ def compare(
     from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset
 
     file = read_system_file(setup)
-    _make_folder(out)
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; --out names a folder")
+    for path in sorted(out.iterdir()) if out.exists() else ():
+        if path.name not in _RESULTS:
+            raise ValueError(f"{out} holds other files, such as {path.name}; name a new folder with --out")
+    out.mkdir(parents=True, exist_ok=True)
+    check_writable(out / _RESULTS[0])
     used, outcome = filter or out / "filter.bieqno", "nothing was written"
     command = shlex.join(["bieqno", "compare", str(setup), "--filter", str(used), "--out", str(out)])
     with interruptible(lambda: outcome):
@@ -221,7 +227,6 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
 
 
 def _load_filter(path: Path, file: "SystemFile") -> Any:
-    """Load a saved filter that fits the system of a file."""
     from bieqno.assimilation import load_filter
     from bieqno.lab.system_files.reading import check_filter
 
@@ -230,14 +235,3 @@ def _load_filter(path: Path, file: "SystemFile") -> Any:
         return check_filter(filter, file.system)
     except ValueError as error:
         raise ValueError(f"{path} does not fit {file.path}; train it anew ({error})") from error
-
-
-def _make_folder(out: Path) -> None:
-    """Make the folder of the results; refuse one with other files in it."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; --out names a folder")
-    foreign = sorted(path.name for path in out.iterdir() if path.name not in _RESULTS) if out.exists() else []
-    if foreign:
-        raise ValueError(f"{out} holds other files, such as {foreign[0]}; name a new folder with --out")
-    out.mkdir(parents=True, exist_ok=True)
-    check_writable(out / _RESULTS[0])

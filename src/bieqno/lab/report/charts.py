@@ -29,7 +29,6 @@ def charts(result: Result) -> Iterator[Chart]:
 
 
 def _plot(views: dict[str, Any], x: str, y: str, limits: list[float] | None = None, **more: Any) -> dict[str, Any]:
-    """Return the data of lines over two axes."""
     return {"kind": "plot", "x": {"label": x}, "y": {"label": y, "limits": limits}, "views": views, **more}
 
 

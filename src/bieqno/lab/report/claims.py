@@ -159,7 +159,6 @@ def _sizes(result: Result) -> list[int]:
 
 
 def _errors(result: Result, size: int, protocol: str) -> tuple[Row, Row]:
-    """Return the errors of EnNF and EnKF."""
     ours, theirs = (_row(result, f"N={size}", name, "relative_rmse", protocol) for name in ("EnNF", "EnKF"))
     return ours, theirs
 
@@ -220,11 +219,9 @@ def steady(result: Result) -> Finding:
         return max(errors) / min(errors) if math.isfinite(min(errors)) else math.inf
 
     paper, unseen = spread("paper"), spread("unseen")
-    return Finding(
-        _verdict([paper <= STEADY, unseen <= STEADY]),
-        f"largest error over smallest: {paper:.2f}, on unseen truths {unseen:.2f}",
-        [f"threshold: at most {STEADY}, with no diverged run, on the paper's truth and on unseen truths"],
-    )
+    number = f"largest error over smallest: {paper:.2f}, on unseen truths {unseen:.2f}"
+    further = f"threshold: at most {STEADY}, with no diverged run, on the paper's truth and on unseen truths"
+    return Finding(_verdict([paper <= STEADY, unseen <= STEADY]), number, [further])
 
 
 def emulates(result: Result) -> Finding:

@@ -82,7 +82,6 @@ def _error_line(axes: Axes, rows: Sequence[Row], height: float) -> None:
 
 
 def _note(axes: Axes, x: float, height: float, text: str, color: str, **place: Any) -> None:
-    """Write a small text at a height of the panel."""
     axes.text(x, height, text, transform=axes.get_xaxis_transform(), color=color, fontsize=8, va="top", **place)
 
 
@@ -213,10 +212,8 @@ def distances(data: xr.Dataset) -> Figure:
 
 
 def _compared(data: xr.Dataset) -> list[str]:
-    """Return those of the paper's two that were run."""
     return [method for method in COMPARED if method in data["method"].values]
 
 
 def _entry(data: xr.Dataset, method: str, size: int) -> int:
-    """Return the index of a method with an ensemble size."""
     return list(zip(data["method"].values, data["ensemble_size"].values, strict=True)).index((method, size))

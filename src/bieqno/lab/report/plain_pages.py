@@ -1,6 +1,7 @@
 """The pages of ``bieqno evaluate`` and ``bieqno compare``, each in one file, without script and without network."""
 
 import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -22,17 +23,7 @@ from bieqno.lab.user_comparisons import LEVELS, Entry, Evaluation
 
 PlainTable: TypeAlias = tuple[list[str], list[list[str]], list[tuple[int, int]]]  # headings, rows, the best cells
 _SCORES = {"rmse": "RMSE", "nlpd": "NLPD", "crps": "CRPS"}
-_CALIBRATION = (
-    "Share of held-out values inside central intervals against the nominal coverage. Below the diagonal a method is "
-    "overconfident, above it underconfident. The grey band is two standard errors of a calibrated method."
-)
-_SCATTER = "Held-out values against their predicted mean, with bars of two standard deviations."
-_ERRORS = "RMSE of the analysis mean by ensemble size, with standard errors."
-_SERIES = (
-    "Error of the analysis mean on the first truth, with the largest ensemble; a line ends where its run diverged."
-)
-_SPREADS = "Spread / error by ensemble size N: about 1 for a calibrated ensemble, below 1 for an overconfident one."
-_SETTINGS = "If the best value is the first or last of its list, extend the list."
+_CAPTIONS = json.loads(asset("plain_captions.json"))
 
 
 def evaluation_page(found: Evaluation, *, source: str, target: str, inputs: list[str], command: str) -> str:
@@ -40,8 +31,8 @@ def evaluation_page(found: Evaluation, *, source: str, target: str, inputs: list
     scores = f"{source}: trained on {found.trained} rows, scored on {len(found.observed)} others."
     parts = {
         "scores": _table(score_rows(found), scores),
-        "calibration": _drawing(_calibration(found), _CALIBRATION),
-        "scatter": _drawing(_scatter(found), _SCATTER),
+        "calibration": _drawing(_calibration(found), _CAPTIONS["calibration"]),
+        "scatter": _drawing(_scatter(found), _CAPTIONS["scatter"]),
     }
     title = f"How well is {target} predicted from {', '.join(inputs)}?"
     return _page("evaluation.html", title, parts, verdict=evaluation_verdict(found), command=command)
@@ -116,10 +107,10 @@ def comparison_page(
             settings.append([style_of(one.method).label, str(one.members), chosen])
     parts = {
         "scores": _table(comparison_rows(entries), caption),
-        "errors": _drawing(errors(result), _ERRORS),
-        "series": _drawing(_series(arrays), _SERIES),
-        "spreads": _table(plain_rows(pivots(result)[1]), _SPREADS),
-        "settings": _table((["filter", "N", "settings"], settings, []), _SETTINGS),
+        "errors": _drawing(errors(result), _CAPTIONS["errors"]),
+        "series": _drawing(_series(arrays), _CAPTIONS["series"]),
+        "spreads": _table(plain_rows(pivots(result)[1]), _CAPTIONS["spreads"]),
+        "settings": _table((["filter", "N", "settings"], settings, []), _CAPTIONS["settings"]),
     }
     texts = {"verdict": comparison_verdict(entries), "command": command, "setup": setup_text}
     return _page("comparison.html", "Which filter has the lowest error?", parts, **texts)

@@ -130,7 +130,6 @@ def _sound(data: xr.Dataset, name: str, burn_in: int) -> np.ndarray:
 
 
 def _mark_divergence(axis: Axes, data: xr.Dataset) -> None:
-    """Shade the windows after a divergence, with a label."""
     at = int(data.attrs.get("diverged", -1))
     if at >= 0:
         begin, end = float(data["time"].values[at]), float(data["time"].values[-1])

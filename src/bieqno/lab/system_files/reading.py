@@ -175,7 +175,6 @@ def _import(name: str, folder: Path) -> ModuleType:
 
 
 def _check_numbers(settings: Settings) -> None:
-    """Refuse settings that do not go together."""
     compare, training, model, observation = settings.compare, settings.training, settings.model, settings.observation
     placed = model.places or model.positions
     if compare.burn_in >= compare.windows:

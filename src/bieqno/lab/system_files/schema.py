@@ -66,21 +66,19 @@ class LocalTable:
 
 
 @dataclass(frozen=True)
-class EnNFTable:
-    """``[filter] kind = "ennf"``: an `EnNF`."""
-
-    object: str = "bieqno.assimilation:EnNF"  # called as EnNF is: with the number of observed values, width, depth, key
-    width: Count = 64
-    depth: Count = 3
-    own_steps: NotNegativeCount = 0  # further training steps with separate weights for each variable
-
-
-@dataclass(frozen=True)
 class LearnedGainTable:
     """``[filter] kind = "learned-gain"``: a `LearnedGain`."""
 
     width: Count = 64
     depth: Count = 3
+
+
+@dataclass(frozen=True)
+class EnNFTable(LearnedGainTable):
+    """``[filter] kind = "ennf"``: an `EnNF`."""
+
+    object: str = "bieqno.assimilation:EnNF"  # called as EnNF is: with the number of observed values, width, depth, key
+    own_steps: NotNegativeCount = 0  # further training steps with separate weights for each variable
 
 
 @dataclass(frozen=True)

@@ -94,16 +94,12 @@ def _opened(path: Path) -> xr.Dataset:
 
 def _variable(data: xr.Dataset, path: Path, name: str | None) -> xr.DataArray:
     names = [str(key) for key in data.data_vars]
-    if name is not None:
-        if name not in names:
-            raise ValueError(f"{path} has no variable {name!r}; {did_you_mean(name, names)}")
-        return data[name]
-    if "observed" in names:
-        return data["observed"]
-    flat = [key for key in names if data[key].ndim == 2]
-    if len(flat) != 1:
+    if name is not None and name not in names:
+        raise ValueError(f"{path} has no variable {name!r}; {did_you_mean(name, names)}")
+    flat = ["observed"] if "observed" in names else [key for key in names if data[key].ndim == 2]
+    if name is None and len(flat) != 1:
         raise ValueError(f"which variable of {path} was observed? Say --variable NAME; there are {', '.join(names)}")
-    return data[flat[0]]
+    return data[name or flat[0]]
 
 
 def _check_times(found: xr.DataArray, path: Path, file: SystemFile) -> None:

@@ -10,7 +10,7 @@ from jaxtyping import PRNGKeyArray
 
 from bieqno.assimilation import AgainstTruth, EnNF, Imitation, LearnedGain, LocalEnNF, Validation, teach, train_filter
 from bieqno.lab.system_files.reading import SystemFile, find_object
-from bieqno.lab.system_files.schema import ImitationTable, LearnedGainTable, LocalTable
+from bieqno.lab.system_files.schema import EnNFTable, ImitationTable, LocalTable
 from bieqno.training import FitResult, Progress
 
 Warn: TypeAlias = Callable[[str], None]
@@ -59,11 +59,10 @@ def train_student(
 
 
 def _untrained(file: SystemFile, objective: Any, key: PRNGKeyArray) -> Any:
-    """Return the student that ``[filter] kind`` names."""
     settings, m = file.settings.filter, file.system.observed
     if isinstance(settings, LocalTable):
         return LocalEnNF.untrained(file.system, **asdict(settings), key=key)
-    if isinstance(settings, LearnedGainTable):
+    if not isinstance(settings, EnNFTable):
         return LearnedGain(m, **asdict(settings), key=key)
     try:
         student = find_object(settings.object, file.path.parent)(m, width=settings.width, depth=settings.depth, key=key)
