@@ -59,10 +59,11 @@ for command in (
     app.command()(command)
 
 
-def _show_version(wanted: bool) -> None:
+def _show_version(wanted: bool) -> bool:
     if wanted:
         typer.echo(f"bieqno {bieqno.__version__}")
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

@@ -78,7 +78,7 @@ def _error_line(axes: Axes, rows: Sequence[Row], height: float) -> None:
     _bars(axes, [row.ensemble_size or 0 for row in rows], rows, markersize=5, linewidth=1.4)
     for row in rows:
         if row.diverged:
-            _note(axes, row.ensemble_size or 0, height, f"✕{row.diverged}", style.color, ha="center")
+            _note(axes, float(row.ensemble_size or 0), height, f"✕{row.diverged}", style.color, ha="center")
 
 
 def _note(axes: Axes, x: float, height: float, text: str, color: str, **place: Any) -> None:
@@ -136,7 +136,7 @@ def _paths(axes: Axes, data: xr.Dataset, variable: int, size: int, part: slice) 
         if np.isnan(path[-1]):
             end = time[max(0, int(np.sum(~np.isnan(path))) - 1)]
             axes.axvline(end, color=style.color, linewidth=0.8, linestyle=":")
-            _note(axes, end, 0.97, f" {style.label} diverged", style.color)
+            _note(axes, float(end), 0.97, f" {style.label} diverged", style.color)
     # The truth sets the scale, whatever the errors of the filters.
     low, high = np.nanmin(truth), np.nanmax(truth)
     axes.set_ylim(low - 0.5 * (high - low), high + 0.5 * (high - low))
