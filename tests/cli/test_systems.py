@@ -114,7 +114,7 @@ def test_a_stopped_training_continues_to_the_same_filter(bieqno, folder, monkeyp
     steps = []
 
     @contextlib.contextmanager
-    def stopping(label, *, visible):
+    def stopping(label):
         def on_progress(progress):
             steps.append((progress.step, progress.validation is not None))
             if progress.step == progress.steps:
