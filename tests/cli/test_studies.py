@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-import bieqno.lab.report.figures
+import bieqno.lab.report.page
 from bieqno.cli import main
 from bieqno.cli.console import choose_reporter
 from bieqno.lab.methods.regression import Prediction
@@ -42,7 +42,7 @@ def bieqno_command(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(EXPERIMENTS, "step-1d", stub())
     # Drawing takes seconds.
-    monkeypatch.setattr(bieqno.lab.report.figures, "study_figures", lambda result: {"line": Figure()})
+    monkeypatch.setattr(bieqno.lab.report.page, "study_figures", lambda result: {"line": Figure()})
     monkeypatch.setenv("COLUMNS", "120")
 
     def call(*arguments):
@@ -90,7 +90,7 @@ def test_run_stores_everything_and_makes_the_page(bieqno_command, tmp_path):
         (("step1d",), "did you mean 'step-1d'?"),
         (("Lorenz63",), "did you mean 'lorenz63'?"),
         (("step-1d", "--preset", "quik"), "did you mean 'quick'?"),
-        (("demo", "--preset", "paper"), "expected a preset of smoke, quick"),
+        (("demo", "--preset", "paper"), "no preset 'paper'; there are smoke, quick"),
         (("step-1d", "--only", "gpp"), "did you mean"),
         (("super-filter", "--only", "EnNF"), "cannot be run one by one"),
         (("step-1d", "--seed", "-1"), "seed"),

@@ -9,7 +9,8 @@ import pytest
 import xarray as xr
 
 from bieqno.assimilation import EnNF, LearnedGain, load_filter
-from bieqno.lab.system_files import read_observations, read_system_file
+from bieqno.lab.system_files.reading import read_system_file
+from bieqno.lab.system_files.series import read_observations
 
 pytestmark = pytest.mark.standard_promotion("the command runs as a user has it, with code of the user's own")
 # As little of everything as still passes through all of the code.
@@ -113,7 +114,7 @@ def test_a_stopped_training_continues_to_the_same_filter(bieqno, folder, monkeyp
     steps = []
 
     @contextlib.contextmanager
-    def stopping(label, *, visible):
+    def stopping(label):
         def on_progress(progress):
             steps.append((progress.step, progress.validation is not None))
             if progress.step == progress.steps:

@@ -6,7 +6,7 @@ Commands import what takes long in their bodies, so that help and wrong usage ar
 import os
 import platform
 import sys
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +14,6 @@ import typer
 
 import bieqno
 from bieqno.cli import studies, systems, tables
-
-_SHOWN_PACKAGES = ("jax", "jaxlib", "equinox", "optax", "safetensors", "numpy")
 
 app = typer.Typer(
     name="bieqno",
@@ -44,15 +42,13 @@ def info() -> None:
     rows = {
         "bieqno": bieqno.__version__,
         "python": f"{platform.python_version()} ({platform.system()} {platform.machine()})",
-        **{name: _version_of(name) for name in _SHOWN_PACKAGES},
+        **{name: version(name) for name in ("jax", "jaxlib", "equinox", "optax", "safetensors", "numpy")},
         "devices": ", ".join(str(device) for device in jax.devices()),
         "cores": str(os.cpu_count()),
         "dtype": str(jnp.zeros(()).dtype),
         "cache": str(compilation_cache()),
     }
-    width = max(map(len, rows))
-    for name, value in rows.items():
-        typer.echo(f"{name:<{width}}  {value}")
+    typer.echo("\n".join(f"{name:<11}  {value}" for name, value in rows.items()))
 
 
 app.command("list")(studies.list_studies)
@@ -83,30 +79,18 @@ def _start(
 
 
 def run_app() -> None:
-    """Run the command; turn a user's mistake into one line and exit code 1."""
+    """Run the command; turn wrong input and a full or closed disk into one line, any other error is a bug."""
     try:
         app()
     except Exception as error:
-        if "--debug" in sys.argv or not _is_users_mistake(error):
+        from bieqno.persistence.tensorfile import PersistenceError
+        from bieqno.training import TrainingError
+
+        expected = isinstance(error, ValueError | OSError | ImportError | PersistenceError | TrainingError)
+        if "--debug" in sys.argv or not expected:
             raise
-        typer.echo(f"bieqno: {error}", err=True)
-        typer.echo("(`bieqno --debug ...` shows the traceback)", err=True)
+        typer.echo(f"bieqno: {error}\n(`bieqno --debug ...` shows the traceback)", err=True)
         sys.exit(1)
-
-
-def _is_users_mistake(error: Exception) -> bool:
-    """Return whether wrong input or a full or closed disk raised it; any other error is a bug and keeps its traceback."""
-    from bieqno.persistence.tensorfile import PersistenceError
-    from bieqno.training import TrainingError
-
-    return isinstance(error, ValueError | OSError | ImportError | PersistenceError | TrainingError)
-
-
-def _version_of(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,7 +17,7 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from bieqno.lab.jsontext import known_to_json
+from bieqno.lab.texts import json_text, known_to_json
 
 LINE_EVERY = 10.0  # seconds between two plain lines
 INTERRUPTED = 130  # exit code that shells expect of a program that Ctrl-C ended
@@ -37,44 +37,45 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, title:
     Console(width=110, highlight=False).print(table, markup=False)
 
 
-def on_terminal() -> bool:
-    """Return whether output goes to a terminal: bars are shown there, not in logs."""
-    return sys.stderr.isatty() and sys.stdout.isatty()
+def _terminal_bar(*columns: Any) -> Progress:
+    """Return a bar on standard error, which is shown on a terminal only, not in logs."""
+    hidden = not (sys.stderr.isatty() and sys.stdout.isatty())
+    shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
+    return Progress(*shown, console=Console(stderr=True), disable=hidden)
 
 
 @contextmanager
 def counting_bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
     """Show a bar with the remaining time; yield a function of (parts done, parts in all, next part)."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not on_terminal()) as bar:
+    with _terminal_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task(label, total=None)
         yield lambda done, total, part: bar.update(task, completed=done, total=total, description=part or label)
 
 
 @contextmanager
-def training_bar(label: str, *, visible: bool = True) -> Iterator[Listener]:
+def training_bar(label: str) -> Iterator[Listener]:
     """Show a bar with loss, validation error and remaining time; yield the `on_progress` of a training.
 
     Example:
         >>> from bieqno.training import Progress
-        >>> with training_bar("training", visible=False) as on_progress:
+        >>> with training_bar("training") as on_progress:
         ...     on_progress(Progress(10, 20, 0.5, 0.4, 0, 1.0, 1.0))
     """
-    scores = TextColumn("{task.completed}/{task.total} steps{task.fields[loss]}{task.fields[validation]}")
-    columns = (TextColumn("{task.description}"), BarColumn(), scores, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not visible) as bar:
-        task = bar.add_task(label, total=None, loss="", validation="")
+    with _terminal_bar(TextColumn("{task.completed}/{task.total} steps{task.fields[scores]}")) as bar:
+        task, validation = bar.add_task(label, total=None, scores=""), ""
 
         def update(progress: Any) -> None:
-            bar.update(task, completed=progress.step, total=progress.steps, loss=f", loss {progress.loss:.4g}")
+            nonlocal validation
             if progress.validation is not None:
-                bar.update(task, validation=f", validation {progress.validation:.4g}")
+                validation = f", validation {progress.validation:.4g}"
+            scores = f", loss {progress.loss:.4g}{validation}"
+            bar.update(task, completed=progress.step, total=progress.steps, scores=scores)
 
         yield update
 
 
 @contextmanager
-def interruptible(outcome: Callable[[], str]) -> Iterator[None]:
+def interruptible(outcome: Callable[[], str] = lambda: "nothing was written") -> Iterator[None]:
     """On Ctrl-C say what was saved by then, and exit with code 130."""
     try:
         yield
@@ -95,6 +96,14 @@ def check_writable(path: Path, *inputs: Path | None) -> None:
         raise ValueError(f"cannot write {path}: {path.parent} is not writable")
 
 
+def write_page(path: Path, page: str, numbers: Mapping[str, Any]) -> None:
+    """Write a page and, beside it, its numbers as JSON."""
+    from bieqno.persistence import replace_file
+
+    replace_file(path.with_suffix(".json"), json_text(numbers).encode())
+    replace_file(path, page.encode())
+
+
 class Reporter(NamedTuple):
     """How a run of studies reports: `watch` a study's progress, `report` an event as text and as facts for a program."""
 
@@ -107,13 +116,8 @@ def choose_reporter(*, quiet: bool, log_json: bool) -> Reporter:
     if log_json:
         return Reporter(_json_progress, _json_event)
     if quiet:
-        return Reporter(_no_progress, lambda event, text, **facts: None)
-    return Reporter(_live_bar, _print) if sys.stdout.isatty() else Reporter(_plain_lines, _print)
-
-
-@contextmanager
-def _no_progress(study: str) -> Iterator[Listener]:
-    yield lambda progress: None
+        return Reporter(lambda study: nullcontext(lambda progress: None), lambda event, text, **facts: None)
+    return Reporter(_live_bar if sys.stdout.isatty() else _plain_lines, _print)
 
 
 @contextmanager
@@ -125,8 +129,7 @@ def _live_bar(study: str) -> Iterator[Listener]:
         yield lambda p: bar.update(task, completed=p.done, total=p.total, description=_stage(p))
 
 
-@contextmanager
-def _plain_lines(study: str) -> Iterator[Listener]:
+def _plain_lines(study: str) -> AbstractContextManager[Listener]:
     """Write a line to standard error at the beginning and then every ten seconds."""
     last = -LINE_EVERY
 
@@ -138,7 +141,7 @@ def _plain_lines(study: str) -> Iterator[Listener]:
         ahead = "" if left is None else f", about {duration(left)} left"
         typer.echo(f"{study}: {progress.done / progress.total:4.0%}  {_stage(progress)}{ahead}", err=True)
 
-    yield show
+    return nullcontext(show)
 
 
 def _print(event: str, text: RenderableType, **facts: Any) -> None:
@@ -149,9 +152,9 @@ def _print(event: str, text: RenderableType, **facts: Any) -> None:
         Console(width=None if sys.stdout.isatty() else 160, highlight=False).print(text)
 
 
-@contextmanager
-def _json_progress(study: str) -> Iterator[Listener]:
-    yield lambda p: _json_event("progress", "", experiment=study, remaining=_remaining_seconds(p), **p._asdict())
+def _json_progress(study: str) -> AbstractContextManager[Listener]:
+    about = {"experiment": study}
+    return nullcontext(lambda p: _json_event("progress", "", **about, remaining=_remaining_seconds(p), **p._asdict()))
 
 
 def _json_event(event: str, text: RenderableType, **facts: Any) -> None:
@@ -168,8 +171,7 @@ def _stage(progress: Any) -> str:
 
 def _remaining_seconds(progress: Any) -> float | None:
     """Return the time to go at the speed so far; None before anything is done."""
-    share = progress.done / progress.total
-    return progress.seconds * (1 - share) / share if share > 0 else None
+    return progress.seconds * (progress.total / progress.done - 1) if progress.done else None
 
 
 def duration(seconds: float) -> str:

@@ -11,12 +11,11 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from bieqno.cli.console import INTERRUPTED, Reporter, choose_reporter, duration
 
 EVERYTHING = "all"
-PAGE = "report.html"
 
 
 def list_studies() -> None:
@@ -27,12 +26,9 @@ def list_studies() -> None:
     from bieqno.lab.studies import EXPERIMENTS
 
     console = Console(highlight=False)
-    table = Table(box=None, padding=(0, 2, 1, 0), pad_edge=False)
-    table.add_column("study", no_wrap=True)
-    table.add_column("what it is, and what the paper claims")
-    table.add_column("about, on two cores", no_wrap=True)
-    for name, study in EXPERIMENTS.items():
-        about = study.description
+    columns = (Column("study", no_wrap=True), "what it is, and what the paper claims")
+    table = Table(*columns, Column("about, on two cores", no_wrap=True), box=None, padding=(0, 2, 1, 0), pad_edge=False)
+    for name, about in ((name, study.description) for name, study in EXPERIMENTS.items()):
         times = "\n".join(f"{preset:<6} {duration(60 * minutes)}" for preset, minutes in about.minutes.items())
         table.add_row(f"[bold]{name}", f"{about.title}.\n[dim]Claim:[/dim] {about.claim}", times)
     console.print(table)
@@ -81,24 +77,24 @@ def run(
 
 def _chosen(names: Sequence[str], preset: str, only: Sequence[str]) -> dict[str, Any]:
     """Return the named studies, each once; a wrong name of anything is wrong usage."""
-    from bieqno.lab.nearest import unknown
     from bieqno.lab.studies import EXPERIMENTS
+    from bieqno.lab.texts import did_you_mean
 
     wanted: list[str] = []
     for name in names:
         if name not in (*EXPERIMENTS, EVERYTHING):
-            raise typer.BadParameter(unknown("study", name, [*EXPERIMENTS, EVERYTHING]))
+            raise typer.BadParameter(f"there is no study {name!r}; {did_you_mean(name, [*EXPERIMENTS, EVERYTHING])}")
         wanted += [other for other in EXPERIMENTS if other != "demo"] if name == EVERYTHING else [name]
     chosen = {name: EXPERIMENTS[name] for name in wanted}
     for name, study in chosen.items():
         if preset not in study.presets:
-            raise typer.BadParameter(f"{name}: {unknown('preset', preset, study.presets)}")
+            raise typer.BadParameter(f"{name} has no preset {preset!r}; {did_you_mean(preset, study.presets)}")
     methods = dict.fromkeys(method for study in chosen.values() for method in study.description.methods)
     if only and not methods:
         raise typer.BadParameter(f"the methods of {', '.join(chosen)} cannot be run one by one; leave out --only")
     for method in only:
         if method not in methods:
-            raise typer.BadParameter(unknown("method", method, methods))
+            raise typer.BadParameter(f"there is no method {method!r}; {did_you_mean(method, methods)}")
     # Of several studies those without the method are left out.
     return {name: study for name, study in chosen.items() if not only or set(only) & set(study.description.methods)}
 
@@ -106,7 +102,7 @@ def _chosen(names: Sequence[str], preset: str, only: Sequence[str]) -> dict[str,
 def _run_study(
     study: Any, preset: str, seed: int, out: Path, only: list[str], resume: bool, reporter: Reporter
 ) -> None:
-    from bieqno.lab.report.figures import study_figures
+    from bieqno.lab.report.page import study_figures
     from bieqno.lab.report.tables import study_tables
     from bieqno.lab.studies import Cases, provenance, run_key, write_result
     from bieqno.persistence.tensorfile import PersistenceError
@@ -117,10 +113,8 @@ def _run_study(
     command = f"bieqno run {name} --preset {preset} --seed {seed}{chosen}"
     config |= {"only": only, "key": run_key(config), "command": command}
     if resume and _is_finished(out / name, config["key"], only):
-        reporter.report(
-            "already", f"{name} is finished already, in {out / name}", experiment=name, folder=str(out / name)
-        )
-        return
+        text = f"{name} is finished already, in {out / name}"
+        return reporter.report("already", text, experiment=name, folder=str(out / name))
     cases = Cases.beside(out, name, config["key"])
     if not resume:
         cases.remove()
@@ -143,7 +137,7 @@ def _run_study(
         reporter.report("table", table)
     took = config["wall_seconds"]
     text = f"{name} took {duration(took)}; its numbers, arrays and figures are in {folder}\n"
-    reporter.report("result", text, experiment=name, folder=str(folder), seconds=took)
+    return reporter.report("result", text, experiment=name, folder=str(folder), seconds=took)
 
 
 def _is_finished(folder: Path, key: str, only: list[str]) -> bool:
@@ -165,20 +159,21 @@ def _print_how_to_resume(what: str, count: int) -> None:
 
 def prepare_folder(out: Path, studies: Iterable[str]) -> None:
     """Make the folder of all results, or say why it cannot be used: it holds something else, or is not writable."""
+    from bieqno.lab.report.page import PAGE_FILE
     from bieqno.lab.results import METRICS_FILE
 
+    another = "choose another folder with --out"
     if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; results need a folder, choose another with --out")
+        raise ValueError(f"{out} is a file; {another}")
     entries = list(out.iterdir()) if out.is_dir() else []
-    ours = (path.name == PAGE or path.suffix == ".cases" or (path / METRICS_FILE).exists() for path in entries)
+    ours = (path.name == PAGE_FILE or path.suffix == ".cases" or (path / METRICS_FILE).exists() for path in entries)
     if entries and not any(ours):
-        raise ValueError(f"{out} is not empty and holds no results of bieqno; choose another folder with --out")
-    for name in studies:
-        folder = out / name
+        raise ValueError(f"{out} is not empty and holds no results of bieqno; {another}")
+    for folder in (out / name for name in studies):
         if folder.exists() and not (folder / METRICS_FILE).exists():
-            raise ValueError(f"{folder} is in the way and holds no result of bieqno; choose another folder with --out")
+            raise ValueError(f"{folder} is in the way and holds no result of bieqno; {another}")
     try:
         out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=out).close()
     except OSError as error:
-        raise OSError(f"cannot write to {out}: {error.strerror}; choose another folder with --out") from error
+        raise OSError(f"cannot write to {out}: {error.strerror}; {another}") from error

@@ -8,25 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bieqno.cli.console import check_writable, counting_bar, interruptible, on_terminal, show_table, training_bar, warn
+from bieqno.cli.console import check_writable, counting_bar, interruptible, show_table, training_bar, warn, write_page
 
 if TYPE_CHECKING:
-    from bieqno.lab.system_files import SystemFile
+    from bieqno.lab.system_files.reading import SystemFile
 
 _EXAMPLE = ("setup.toml", "my_model.py")
 _RESULTS = ("comparison.html", "comparison.json", "comparison.nc", "filter.bieqno")
-Setup = Annotated[
-    Path,
-    typer.Argument(metavar="SETUP", help="TOML file; the Python modules that it names are imported, that is, run."),
-]
+Setup = Annotated[Path, typer.Argument(metavar="SETUP", help="TOML file; the Python modules that it names are run.")]
 
 
 def init(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the system; made if there is none.")],
 ) -> None:
-    """Write a commented example (Lorenz-96, every fourth variable observed) to start from: setup.toml and my_model.py.
-
-    It works as it is. Existing files are never overwritten.
+    """Write a working example with comments (Lorenz-96, every fourth variable observed): setup.toml and my_model.py.
 
     Example: bieqno init my_system
     """
@@ -67,7 +62,8 @@ def simulate(
 
     from bieqno.assimilation import save_dataset, spin_up
     from bieqno.assimilation import simulate as simulate_twin
-    from bieqno.lab.system_files import observations_dataset, read_system_file
+    from bieqno.lab.system_files.reading import read_system_file
+    from bieqno.lab.system_files.series import observations_dataset
 
     check_writable(out, setup)
     file = read_system_file(setup)
@@ -91,12 +87,12 @@ def train_filter(
     """Train the neural filter of a system file, and save it: by default the local filter, against the truth.
 
     Twice a minute a checkpoint is written to a hidden folder beside --out, which is removed when the filter is saved.
-    The Python modules that the file names are imported, that is, run. The filter's file holds numbers only.
+    The filter's file holds numbers only.
 
     Example: bieqno train-filter setup.toml --out filter.bieqno
     """
     from bieqno.assimilation import save_filter
-    from bieqno.lab.system_files import read_system_file
+    from bieqno.lab.system_files.reading import read_system_file
 
     check_writable(out, setup)
     file = read_system_file(setup)
@@ -104,8 +100,8 @@ def train_filter(
     if not resume:
         shutil.rmtree(kept, ignore_errors=True)
     again = shlex.join(["bieqno", "train-filter", str(setup), "--out", str(out), "--resume"])
-    resumable = f"no filter was written, but a checkpoint is kept; continue with: {again}"
-    with interruptible(lambda: resumable if kept.exists() else "no filter was written, and there is no checkpoint yet"):
+    resumable = f"but a checkpoint is kept; continue with: {again}"
+    with interruptible(lambda: f"no filter was written, {resumable if kept.exists() else 'and no checkpoint yet'}"):
         filter = _train(file, checkpoint=kept)
     save_filter(out, filter)
     shutil.rmtree(kept, ignore_errors=True)
@@ -114,9 +110,7 @@ def train_filter(
 
 def assimilate(
     setup: Setup,
-    observations: Annotated[
-        Path, typer.Option("--observations", help="netCDF file: one row per window, NaN if missing.")
-    ],
+    observations: Annotated[Path, typer.Option("--observations", help="netCDF file, one row per window.")],
     filter: Annotated[Path, typer.Option("--filter", help="File that `bieqno train-filter` wrote.")],
     out: Annotated[Path, typer.Option("--out", help="netCDF file of the analysis.")] = Path("analysis.nc"),
     variable: Annotated[str | None, typer.Option("--variable", help="Its variable, if not 'observed'.")] = None,
@@ -126,30 +120,29 @@ def assimilate(
     """Assimilate observations: forecast and analyse window by window; write both ensembles of every window.
 
     A series in several parts, each continued with --start, gives the same analysis as in one part.
-    The Python modules that the file names are imported, that is, run.
 
     Example: bieqno assimilate setup.toml --observations obs.nc --filter filter.bieqno --out analysis.nc
     """
     import jax
 
     from bieqno.assimilation import cycle, keep_ensembles, save_dataset
-    from bieqno.lab.system_files import analysis_dataset, last_analysis, read_observations, read_system_file
+    from bieqno.lab.system_files.reading import read_system_file
+    from bieqno.lab.system_files.series import analysis_dataset, last_analysis, read_observations
 
     check_writable(out, setup, observations, filter, start)
     file = read_system_file(setup)
     fitting = _load_filter(filter, file)
     series = read_observations(observations, file, variable)
     start_key, run_key = jax.random.split(jax.random.key(file.settings.seed))
-    first_window = 0
     if start is None:
-        ensemble = file.ensemble(members or file.settings.ensemble.members, key=start_key)
+        ensemble, first_window = file.ensemble(members or file.settings.ensemble.members, key=start_key), 0
     else:
         ensemble, first_window = last_analysis(start, file)
     if members is not None and len(ensemble) != members:
         raise ValueError(f"the ensemble in {start} has {len(ensemble)} members, not {members}; leave out --members")
-    with interruptible(lambda: "nothing was written"):
-        filtered = {"record": keep_ensembles, "first_window": first_window, "key": run_key}
-        run = cycle(fitting, file.system, ensemble, series.observations, **filtered)
+    with interruptible():
+        how = {"record": keep_ensembles, "first_window": first_window, "key": run_key}
+        run = cycle(fitting, file.system, ensemble, series.observations, **how)
         diverged = int(run.diverged)
     about = {"setup": str(setup), "observations": str(observations), "filter": str(filter), "seed": file.settings.seed}
     data = analysis_dataset(run, series, file, first_window=first_window, attributes=about)
@@ -160,35 +153,37 @@ def assimilate(
         warn(f"the filter diverged in window {diverged + 1} of {len(mask)}; from there on the analysis is missing")
     elif "truth" in data:
         errors = ((data["posterior"].mean("member") - data["truth"]) ** 2).mean("state").values ** 0.5
-        half = -(-len(errors) // 2)
-        early, late = errors[:half].mean(), errors[half:].mean() if len(errors) > 1 else errors.mean()
+        early, late = errors[: -(-len(errors) // 2)].mean(), errors[len(errors) // 2 :].mean()
         typer.echo(f"RMSE against the truth in {observations}: {early:.3f}, then {late:.3f} in the second half")
     typer.echo(f"written to {out}")
 
 
 def compare(
     setup: Setup,
-    filter: Annotated[
-        Path | None, typer.Option("--filter", help="A trained filter; by default one is trained.")
-    ] = None,
+    filter: Annotated[Path | None, typer.Option("--filter", help="By default one is trained.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of page, numbers and series.")] = Path("comparison"),
 ) -> None:
     """Compare the neural filter with all tuned classical filters in a twin experiment of that very system.
 
     Local filters take part where the file says where things are. All are tuned on other truths than they are scored on.
-    The Python modules that the file names are imported, that is, run.
 
     Example: bieqno compare setup.toml --filter filter.bieqno --out comparison
     """
     import jax
 
-    from bieqno.assimilation import save_filter
-    from bieqno.lab.report.comparison_page import comparison_rows, verdict
-    from bieqno.lab.system_files import read_system_file
-    from bieqno.lab.user_comparisons import compare_filters_on
+    from bieqno.assimilation import save_dataset, save_filter
+    from bieqno.lab.report.plain_pages import comparison_page, comparison_rows, comparison_verdict
+    from bieqno.lab.system_files.reading import read_system_file
+    from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset
 
     file = read_system_file(setup)
-    _make_folder(out)
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is a file; --out names a folder")
+    for path in sorted(out.iterdir()) if out.exists() else ():
+        if path.name not in _RESULTS:
+            raise ValueError(f"{out} holds other files, such as {path.name}; name a new folder with --out")
+    out.mkdir(parents=True, exist_ok=True)
+    check_writable(out / _RESULTS[0])
     used, outcome = filter or out / "filter.bieqno", "nothing was written"
     command = shlex.join(["bieqno", "compare", str(setup), "--filter", str(used), "--out", str(out)])
     with interruptible(lambda: outcome):
@@ -198,8 +193,7 @@ def compare(
             outcome = f"the trained filter is in {used}; continue with: {command}"
         else:
             learned = _load_filter(filter, file)
-        name = type(learned).__name__.removeprefix("Local")
-        wanted = file.settings.compare
+        name, wanted = type(learned).__name__.removeprefix("Local"), file.settings.compare
         with counting_bar("compare") as on_progress:
             entries, truth = compare_filters_on(
                 file.system, {name: learned}, sizes=wanted.sizes, truths=wanted.truths, windows=wanted.windows,
@@ -207,20 +201,24 @@ def compare(
                 inflation=wanted.inflation, radius=wanted.radius, trials=file.trials, on_progress=on_progress,
                 key=jax.random.fold_in(jax.random.key(file.settings.seed), 2),
             )  # fmt: skip
-    _write_comparison(entries, truth, file, command, out)
+    arrays = entries_dataset(entries, truth, window=file.window)
+    save_dataset(arrays, out / "comparison.nc")
+    text = setup.read_text(encoding="utf-8")
+    page = comparison_page(entries, arrays, burn_in=wanted.burn_in, command=command, setup_text=text)
+    numbers = {"command": command, "seed": file.settings.seed, "entries": [entry.numbers() for entry in entries]}
+    write_page(out / "comparison.html", page, numbers)
     show_table(*comparison_rows(entries)[:2], title="RMSE of the analysis")
-    typer.echo(verdict(entries))
-    typer.echo(f"written to {out}: comparison.html, comparison.json, comparison.nc")
+    typer.echo(f"{comparison_verdict(entries)}\nwritten to {out}: comparison.html, comparison.json, comparison.nc")
 
 
 def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
     """Train the filter of a system file with a bar, continuing from a checkpoint if there is one; say how it went."""
     import jax
 
-    from bieqno.lab.system_files import train_student
+    from bieqno.lab.system_files.training import train_student
 
     key = jax.random.fold_in(jax.random.key(file.settings.seed), 1)
-    with training_bar("training", visible=on_terminal()) as on_progress:
+    with training_bar("training") as on_progress:
         result = train_student(file, checkpoint=checkpoint, on_progress=on_progress, warn=warn, key=key)
     best = f", best after {result.best_step} with a validation error of {min(result.validations):.3f}"
     stopped = ", stopped early" if result.stopped_early else ""
@@ -229,40 +227,11 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
 
 
 def _load_filter(path: Path, file: "SystemFile") -> Any:
-    """Load a saved filter that fits the system of a file."""
     from bieqno.assimilation import load_filter
-    from bieqno.lab.system_files import check_filter
+    from bieqno.lab.system_files.reading import check_filter
 
     filter = load_filter(path)
     try:
         return check_filter(filter, file.system)
     except ValueError as error:
         raise ValueError(f"{path} does not fit {file.path}; train it anew ({error})") from error
-
-
-def _make_folder(out: Path) -> None:
-    """Make the folder of the results; refuse one with other files in it."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file; --out names a folder")
-    foreign = sorted(path.name for path in out.iterdir() if path.name not in _RESULTS) if out.exists() else []
-    if foreign:
-        raise ValueError(f"{out} holds other files, such as {foreign[0]}; name a new folder with --out")
-    out.mkdir(parents=True, exist_ok=True)
-    check_writable(out / _RESULTS[0])
-
-
-def _write_comparison(entries: Any, truth: Any, file: "SystemFile", command: str, out: Path) -> None:
-    """Write the page, the numbers and the series."""
-    from bieqno.assimilation import save_dataset
-    from bieqno.lab.jsontext import json_text
-    from bieqno.lab.report.comparison_page import comparison_page
-    from bieqno.lab.user_comparisons import entries_dataset
-    from bieqno.persistence import replace_file
-
-    arrays = entries_dataset(entries, truth, window=file.window)
-    text = file.path.read_text(encoding="utf-8")
-    page = comparison_page(entries, arrays, burn_in=file.settings.compare.burn_in, command=command, setup_text=text)
-    numbers = {"command": command, "seed": file.settings.seed, "entries": [entry.numbers() for entry in entries]}
-    save_dataset(arrays, out / "comparison.nc")
-    replace_file(out / "comparison.json", json_text(numbers).encode())
-    replace_file(out / "comparison.html", page.encode())

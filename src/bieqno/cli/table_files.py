@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from bieqno.cli.console import warn
-from bieqno.lab.nearest import did_you_mean
+from bieqno.lab.texts import did_you_mean
 from bieqno.persistence import replace_file
 
 _PARQUET = (".parquet", ".pq")
@@ -77,13 +77,11 @@ def training_columns(
     columns = list(frame.columns)
     targets = pick(target, columns, source)
     chosen = pick(inputs, columns, source) if inputs is not None else _usable_inputs(frame, targets, source)
-    both = [name for name in chosen if name in targets]
-    if both:
-        raise ValueError(f"{both[0]!r} is to be predicted, so it cannot be among the inputs")
+    for name in set(chosen) & set(targets):
+        raise ValueError(f"{name!r} is to be predicted, so it cannot be among the inputs")
     values = numbers(frame, [*chosen, *targets], source)
     values = values[complete_rows(values, source)]
-    constant = [name for name in values if values[name].nunique() == 1]
-    for name in constant:
+    for name in (name for name in values if values[name].nunique() == 1):
         if name in targets:
             raise ValueError(f"column {name!r} of {source} has the same value everywhere: there is nothing to predict")
         warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")
@@ -92,12 +90,10 @@ def training_columns(
 
 def known_inputs(fitted: Any, frame: pd.DataFrame, model: Path, table: Path) -> list[str]:
     """Return the columns that a regressor was fitted with, in its order; refuse a table that lacks some."""
-    if not hasattr(fitted, "feature_names_in_"):  # fitted in Python on plain arrays
-        count, given = fitted.n_features_in_, len(frame.columns)
-        if count != given:
-            raise ValueError(f"{model} knows no names of columns and takes {count}; {table} has {given}")
-        return list(frame.columns)
-    names = [str(name) for name in fitted.feature_names_in_]
+    names = [str(name) for name in getattr(fitted, "feature_names_in_", frame.columns)]
+    if len(names) != fitted.n_features_in_:  # fitted in Python on plain arrays
+        takes = f"knows no names of columns and takes {fitted.n_features_in_}"
+        raise ValueError(f"{model} {takes}; {table} has {len(names)}")
     unused = [name for name in frame.columns if name not in names]
     hints = [f"{name!r} ({did_you_mean(name, unused)})" for name in names if name not in frame.columns]
     if hints:
@@ -123,10 +119,8 @@ def _usable_inputs(frame: pd.DataFrame, targets: Iterable[str], source: Path) ->
     others = [name for name in frame.columns if name not in set(targets)]
     texts = [name for name in others if not _is_numeric(frame[name])]
     unnamed = [name for name in others if name not in texts and name.startswith("Unnamed:")]
-    for left_out, why in (
-        (texts, f"numbers left out: {', '.join(texts)}"),
-        (unnamed, "a name left out (row numbers?)"),
-    ):
+    whys = (f"numbers left out: {', '.join(texts)}", "a name left out (row numbers?)")
+    for left_out, why in zip((texts, unnamed), whys, strict=True):
         if left_out:
             warn(f"{len(left_out)} column{'s' * (len(left_out) > 1)} of {source} without {why}")
     inputs = [name for name in others if name not in {*texts, *unnamed}]

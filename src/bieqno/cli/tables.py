@@ -8,20 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bieqno.cli.console import check_writable, counting_bar, interruptible, on_terminal, show_table, training_bar, warn
+from bieqno.cli.console import check_writable, counting_bar, interruptible, show_table, training_bar, warn, write_page
 
 if TYPE_CHECKING:
     import pandas as pd
 
 TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet file; the first line of a CSV names the columns.")]
-Inputs = Annotated[
-    str | None, typer.Option("--inputs", help="Columns to predict from: a,b; by default all with numbers.")
-]
+Inputs = Annotated[str | None, typer.Option("--inputs", help="Columns to predict from: a,b; by default all numeric.")]
 Trained = Annotated[bool, typer.Option("--trained", help="Train a regressor on the table alone; takes minutes.")]
 NoCorrection = Annotated[bool, typer.Option("--no-correction", help="Kriging experts without the learned correction.")]
-FineTune = Annotated[
-    bool, typer.Option("--fine-tune", help="Train the correction on the table, if held-out rows gain.")
-]
+FineTune = Annotated[bool, typer.Option("--fine-tune", help="Train the correction on the table, if that helps.")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Most training steps, with --trained; 2000.")]
 Members = Annotated[int | None, typer.Option("--members", min=1, help="Networks in its ensemble, with --trained; 5.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
@@ -51,12 +47,11 @@ def fit(
 
     check_writable(out, table)
     X, y = training_columns(read_table(table), target, inputs, table)
-    with interruptible(lambda: "nothing was written"), training_bar("training", visible=on_terminal()) as on_progress:
+    with interruptible(), training_bar("training") as on_progress:
         model.set_params(on_progress=on_progress).fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
     model.save(out)
     typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows: {_description(model)}")
-    typer.echo(f"held-out rows:\n{model.summary()}")
-    typer.echo(f"written to {out}")
+    typer.echo(f"held-out rows:\n{model.summary()}\nwritten to {out}")
 
 
 def predict(
@@ -87,11 +82,10 @@ def predict(
     X = numbers(frame, known_inputs(fitted, frame, model, table), table)
     keep = complete_rows(X, table, what="predicted as empty")
     points = X[keep] if hasattr(fitted, "feature_names_in_") else X[keep].to_numpy()
-    with interruptible(lambda: "nothing was written"):
+    with interruptible():
         predicted = _predictions(fitted, points, probabilities, samples, seed)
-    clash = [name for name in predicted.columns if name in frame.columns]
-    if clash:
-        raise ValueError(f"{table} already has a column {clash[0]!r}, which is the name of a prediction; rename it")
+    for name in predicted.columns.intersection(frame.columns):
+        raise ValueError(f"{table} already has a column {name!r}, which is the name of a prediction; rename it")
     all_rows = predicted.set_index(np.flatnonzero(keep)).reindex(range(len(frame)))
     write_table(out, pd.concat([frame.reset_index(drop=True), all_rows], axis=1))
     shown = ", ".join(predicted.columns[:8]) + (", ..." if len(predicted.columns) > 8 else "")
@@ -122,9 +116,9 @@ def evaluate(
         raise typer.BadParameter(f"--out names the page, such as {out.with_suffix('.html')}")
     model = _regressor(trained, no_correction, fine_tune, steps, members, seed)
     from bieqno.cli.table_files import read_table, training_columns
-    from bieqno.lab.report.evaluation_page import score_rows, verdict
+    from bieqno.lab.report.plain_pages import evaluation_page, evaluation_verdict, score_rows
+    from bieqno.lab.user_comparisons import LEVELS, split_rows
     from bieqno.lab.user_comparisons import evaluate as evaluate_methods
-    from bieqno.lab.user_comparisons import split_rows
 
     check_writable(out, table)
     X, y = training_columns(read_table(table), target, inputs, table)
@@ -133,13 +127,19 @@ def evaluate(
     train, test = split_rows(len(X), held_out=held_out, most=most, seed=seed)
     if len(train) + len(test) < len(X):
         warn(f"{len(X) - len(train) - len(test)} rows are not used; --most {len(X) - len(test)} would use all")
-    with interruptible(lambda: "nothing was written"), counting_bar("evaluate") as on_progress:
+    with interruptible(), counting_bar("evaluate") as on_progress:
         values = y.iloc[:, 0].to_numpy()
         found = evaluate_methods(X.to_numpy(), values, [(train, test)], ggp=model, on_progress=on_progress)
-    _write_evaluation(found, table, str(y.columns[0]), list(X), out)
+    command = shlex.join(["bieqno", *sys.argv[1:]])
+    about: dict[str, Any] = {"target": str(y.columns[0]), "inputs": list(X)}
+    content = {"table": str(table), "command": command, **about}
+    content |= {"rows_learned_from": found.trained, "rows_held_out": len(found.observed), "levels": LEVELS.tolist()}
+    content |= {"best_gaussian_process": found.opponent, "ggp_minus_best_gaussian_process": found.difference()}
+    content["scores"] = {name: found.scores(name) for name in found.forecasts}
+    content["reliability"] = {name: found.reliability(name).tolist() for name in found.forecasts}
+    write_page(out, evaluation_page(found, source=table.name, command=command, **about), content)
     show_table(*score_rows(found)[:2])
-    typer.echo(verdict(found))
-    typer.echo(f"written to {out} and {out.with_suffix('.json')}")
+    typer.echo(f"{evaluation_verdict(found)}\nwritten to {out} and {out.with_suffix('.json')}")
 
 
 def _regressor(
@@ -157,8 +157,7 @@ def _regressor(
 
     if not trained:
         return PretrainedGGPRegressor(correction=not no_correction, fine_tune=fine_tune, random_state=seed)
-    given: dict[str, Any] = {"max_steps": steps, "members": members}
-    return GGPRegressor(**{name: value for name, value in given.items() if value is not None}, random_state=seed)
+    return GGPRegressor(max_steps=steps or 2000, members=members or 5, random_state=seed)
 
 
 def _description(model: Any) -> str:
@@ -169,9 +168,8 @@ def _description(model: Any) -> str:
         return "kriging experts"
     if model.n_features_in_ > 4:
         return "kriging experts (the learned correction takes at most 4 inputs)"
-    tuned = (
-        f", fine-tuned in {model.n_iter_} steps" if model.n_iter_ else ", fine-tuning did not help" * model.fine_tune
-    )
+    unhelpful = ", fine-tuning did not help" * model.fine_tune
+    tuned = f", fine-tuned in {model.n_iter_} steps" if model.n_iter_ else unhelpful
     return f"kriging experts and the pretrained correction{tuned}"
 
 
@@ -193,24 +191,6 @@ def _predictions(fitted: Any, X: Any, probabilities: list[float], samples: int, 
         if draws is not None:
             columns |= {f"{prefix}sample_{i + 1}": draws[:, k, i] for i in range(samples)}
     return pd.DataFrame(columns)
-
-
-def _write_evaluation(found: Any, table: Path, target: str, inputs: list[str], out: Path) -> None:
-    """Write the page and, beside it, the numbers."""
-    from bieqno.lab.jsontext import json_text
-    from bieqno.lab.report.evaluation_page import evaluation_page
-    from bieqno.lab.user_comparisons import LEVELS
-    from bieqno.persistence import replace_file
-
-    command = shlex.join(["bieqno", *sys.argv[1:]])
-    page = evaluation_page(found, source=table.name, target=target, inputs=inputs, command=command)
-    content: dict[str, Any] = {"table": str(table), "target": target, "inputs": inputs, "command": command}
-    content |= {"rows_learned_from": found.trained, "rows_held_out": len(found.observed), "levels": LEVELS.tolist()}
-    content |= {"best_gaussian_process": found.opponent, "ggp_minus_best_gaussian_process": found.difference()}
-    content["scores"] = {name: found.scores(name) for name in found.forecasts}
-    content["reliability"] = {name: found.reliability(name).tolist() for name in found.forecasts}
-    replace_file(out.with_suffix(".json"), json_text(content).encode())
-    replace_file(out, page.encode())
 
 
 def _probabilities(text: str) -> list[float]:

@@ -33,7 +33,7 @@ import numpy as np
 import xarray as xr
 from matplotlib import rc_context
 
-from bieqno.lab.jsontext import json_text, known_to_json
+from bieqno.lab.texts import json_text, known_to_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,7 +106,7 @@ class Result:
                 return row.value
         raise KeyError(f"no {metric} of {method} in {case}")
 
-    def select(self, **wanted: str | int) -> tuple[Row, ...]:
+    def select(self, **wanted: str | int | None) -> tuple[Row, ...]:
         """Return the rows whose fields have the given values."""
         return tuple(row for row in self.rows if all(getattr(row, name) == value for name, value in wanted.items()))
 

@@ -16,8 +16,8 @@ from urllib.parse import quote
 import numpy as np
 import xarray as xr
 
-from bieqno.lab.nearest import unknown
 from bieqno.lab.results import Result, Row
+from bieqno.lab.texts import did_you_mean
 from bieqno.persistence.tensorfile import PersistenceError, read_tensors, write_tensors
 from bieqno.training import Progress as TrainingProgress
 
@@ -219,7 +219,7 @@ class Experiment(Generic[S]):
             raise ValueError(f"{self.name} compares its methods with each other and cannot run only {', '.join(only)}")
         if isinstance(settings, str):
             if settings not in self.presets:
-                raise ValueError(unknown("preset", settings, self.presets))
+                raise ValueError(f"there is no preset {settings!r}; {did_you_mean(settings, self.presets)}")
             settings = self.presets[settings]
         rows, arrays = self.study(settings, Run(seed, only, Cases() if cases is None else cases, on_progress))
         return Result(self.name, settings.preset, seed, tuple(rows), arrays)

@@ -38,7 +38,7 @@ def trig():
 
 
 def filters(name, variables, *, ennf=0.1, enkf=0.5, sizes=(2, 4)):
-    """A filtering study; the EnKF has lost all runs at the last size."""
+    """A filtering study; all runs of the EnKF at the last size diverged."""
     rng = np.random.default_rng(0)
     windows, steps, runs = 12, 4, 2
     entries = [("baseline", 1), *((method, size) for method in ("EnKF", "EnNF") for size in sizes), ("EnKF tuned", 2)]

@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 import synthetic
 
-from bieqno.lab.report.claims import CLAIMS, judge_all
-from bieqno.lab.report.judges import FINEST_WAVE
+from bieqno.lab.report.claims import CLAIMS, FINEST_WAVE, judge_all
 from bieqno.lab.studies import Result, Row
 
 
@@ -71,7 +70,9 @@ def test_who_misses_the_finest_wave_has_that_error():
 def test_filters_are_judged_and_lost_runs_are_losses():
     study = synthetic.filters("lorenz63", 3)
     assert found(study, "two members").finding.verdict == "reproduced"
-    assert found(study, "every ensemble size").finding.verdict == "reproduced"  # who lost all runs has no lower error
+    assert (
+        found(study, "every ensemble size").finding.verdict == "reproduced"
+    )  # where all runs diverged there is no lower error
     assert found(study, "hardly depends").finding.verdict == "reproduced"
     weak = synthetic.filters("lorenz63", 3, ennf=0.7)
     assert found(weak, "two members").finding.verdict == "not reproduced"
@@ -79,25 +80,25 @@ def test_filters_are_judged_and_lost_runs_are_losses():
     assert "N = 2 (0.735" in found(weak, "every ensemble size").finding.number
 
 
-def lossy(result, method, *sizes, lost):
-    """The same result, with runs lost by a method."""
+def diverging(result, method, *sizes, diverged):
+    """The same result, with diverged runs of a method."""
     rows = [
-        replace(row, diverged=lost) if row.method == method and row.ensemble_size in sizes else row
+        replace(row, diverged=diverged) if row.method == method and row.ensemble_size in sizes else row
         for row in result.rows
     ]
     return replace(result, rows=tuple(rows))
 
 
 def test_a_mean_without_the_lost_runs_wins_nothing():
-    study = lossy(synthetic.filters("lorenz63", 3), "EnNF", 2, lost=1)
+    study = diverging(synthetic.filters("lorenz63", 3), "EnNF", 2, diverged=1)
     assert found(study, "every ensemble size").finding.verdict == "partly"
     assert "0.105 ± 0.005 (1 of 3 runs diverged) against" in found(study, "every ensemble size").finding.number
     assert found(study, "two members").finding.verdict == "not reproduced"
     assert found(study, "hardly depends").finding.verdict == "not reproduced"
-    # Both lost one: the error of the others decides again, and says so.
-    both = lossy(study, "EnKF", 2, lost=1)
+    # One run of each diverged: the error of the others decides again, and says so.
+    both = diverging(study, "EnKF", 2, diverged=1)
     assert found(both, "every ensemble size").finding.verdict == "reproduced"
-    # A size at which all runs are lost is not left out of what is steady.
+    # A size at which all runs diverged is not left out of what is steady.
     gone = changed(study, "EnNF", "relative_rmse", lambda row: math.nan if row.ensemble_size == 4 else 0.1)
     assert found(gone, "hardly depends").finding.verdict == "not reproduced"
 

@@ -61,7 +61,7 @@ def test_the_page_shows_claims_tables_settings_and_commands(page):
         "Every claim and its verdict",
         "reproduced",
         "best of its column",
-        "2 lost",
+        "2 diverged",
         "bieqno run it",
         "± 0.0",
         "settings that tuning found",

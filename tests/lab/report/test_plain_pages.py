@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from bieqno.lab.report import comparison_page, evaluation_page
+from bieqno.lab.report import plain_pages
 from bieqno.lab.user_comparisons import Entry, Evaluation, Forecast
 
 EVIL = "<img src=x onerror=alert(1)> & $title"
@@ -20,15 +20,15 @@ def found():
 
 
 def test_evaluation_names_the_chosen_process_and_marks_the_best(found):
-    headings, rows, best = evaluation_page.score_rows(found)
+    headings, rows, best = plain_pages.score_rows(found)
     assert headings[:4] == ["method", "RMSE", "NLPD", "CRPS"]
     assert [row[0] for row in rows] == ["gGP", "GP, SE *", "GP, Matérn-1/2"]
     assert best == [(2, 1), (2, 2), (2, 3)]
-    assert "the CRPS of the gGP is lower by" in evaluation_page.verdict(found)
+    assert "the CRPS of the gGP is lower by" in plain_pages.evaluation_verdict(found)
 
 
 def test_evaluation_page_is_one_file_of_text(found):
-    page = evaluation_page.evaluation_page(found, source=EVIL, target=EVIL, inputs=[EVIL], command=EVIL)
+    page = plain_pages.evaluation_page(found, source=EVIL, target=EVIL, inputs=[EVIL], command=EVIL)
     assert "<img" not in page
     assert page.count("&lt;img src=x onerror=alert(1)&gt; &amp; $title") >= 4
     assert "<script" not in page
@@ -50,11 +50,13 @@ def entries():
 
 
 def test_comparison_prefers_filters_that_did_not_diverge(entries):
-    headings, rows, best = comparison_page.comparison_rows(entries)
+    headings, rows, best = plain_pages.comparison_rows(entries)
     assert headings == ["filter", "N = 4", "N = 16"]
     assert rows == [["EnNF", "0.500 ±0.100", "✕2"], ["EnKF, tuned", "0.100 ✕1", "✕2"]]
     assert best == [(0, 1)]
-    assert comparison_page.verdict(entries) == "Lowest error: EnNF (0.500) at N = 4, none (all diverged) at N = 16."
+    assert (
+        plain_pages.comparison_verdict(entries) == "Lowest error: EnNF (0.500) at N = 4, none (all diverged) at N = 16."
+    )
 
 
 def test_comparison_page_is_one_file_of_text(entries):
@@ -64,7 +66,7 @@ def test_comparison_page_is_one_file_of_text(entries):
         {"method": ("entry", [one.method for one in entries]), "members": ("entry", [one.members for one in entries]),
          "time": np.arange(5.0)},
     )  # fmt: skip
-    page = comparison_page.comparison_page(entries, arrays, burn_in=1, command=EVIL, setup_text=EVIL)
+    page = plain_pages.comparison_page(entries, arrays, burn_in=1, command=EVIL, setup_text=EVIL)
     assert "<img" not in page
     assert page.count("&lt;img src=x onerror=alert(1)&gt; &amp; $title") == 2
     for words in ("inflation 1.05", "0.50 ✕1", "without the first 1", "Calibration of the spread"):

@@ -6,7 +6,7 @@ import synthetic
 from matplotlib.colors import to_rgb
 
 from bieqno.lab.methods.regression import METHODS, Prediction
-from bieqno.lab.report.figures import study_figures
+from bieqno.lab.report.page import study_figures
 from bieqno.lab.report.regression_figures import regression_figures
 from bieqno.lab.report.style import style_of
 from bieqno.lab.studies import Result, Row, step_1d, trig_2d

@@ -79,6 +79,6 @@ def test_tables_fit_80_columns():
 def test_diverged_runs_count_before_the_error():
     result = synthetic.filters("lorenz63", 3)
     (errors, *_), text = pivots(result), printed(result)
-    assert errors.best("4") == "EnNF"  # the EnKF lost all runs
+    assert errors.best("4") == "EnNF"  # all runs of the EnKF diverged
     assert line(text, "EnKF ")[0] == "EnKF 0.525 ✕2"
     assert "✕k: k diverged runs left out" in " ".join(text.split())

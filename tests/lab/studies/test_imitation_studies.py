@@ -59,7 +59,7 @@ def test_the_papers_baseline_begins_where_the_paper_says():
 
 
 def explode(ensemble, observed, *, key):
-    """A filter that is lost at once."""
+    """A filter that diverges at once."""
     return ensemble * 1e9
 
 

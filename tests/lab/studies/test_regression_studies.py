@@ -9,8 +9,7 @@ import pytest
 
 from bieqno.lab.methods import classical_regressors as baselines
 from bieqno.lab.methods.regression import METHODS, Prediction, regression_methods
-from bieqno.lab.report.figures import study_figures
-from bieqno.lab.report.page import write_page
+from bieqno.lab.report.page import study_figures, write_page
 from bieqno.lab.report.tables import study_tables
 from bieqno.lab.studies import read_result, real_data, step_1d, trig_2d, write_result
 from bieqno.regression.trained import fitting

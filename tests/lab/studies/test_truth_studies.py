@@ -81,9 +81,9 @@ def test_tables_are_by_size_and_show_who_is_best():
     assert error_metric(result) == "rmse"  # the one that all have
     errors, spread = pivots(result)
     assert (errors.columns, list(errors.lines)) == (["5"], ["EnNF", "LETKF (published)", "EnKF tuned"])
-    assert errors.best("5") == "EnNF"  # the lower error is of a filter that lost a run
+    assert errors.best("5") == "EnNF"  # the lower error is of a filter of which a run diverged
     assert spread.best("5") is None  # nobody to be better than
-    assert "1 lost" in html_tables(result)
+    assert "1 diverged" in html_tables(result)
 
 
 def test_growth_is_a_table_by_number_of_variables():

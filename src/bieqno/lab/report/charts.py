@@ -1,7 +1,6 @@
 """The data of the page's interactive figures, as the script draws them; their texts are in ``assets/figures.json``.
 
-A chart has views, of which one is selected, and series that belong to a method and perhaps to an ensemble size, which a slider
-selects. ``null`` stands for values after a divergence.
+A chart has views, of which one is selected, and series of a method and perhaps an ensemble size, which a slider selects.
 """
 
 from collections.abc import Iterator
@@ -26,11 +25,10 @@ class Chart(NamedTuple):
 
 def charts(result: Result) -> Iterator[Chart]:
     """Yield the interactive figures of a study; none if only tables or static figures show it."""
-    return _filter_charts(result) if pivots.of_filters(result) else _regression_charts(result)
+    return _filter_charts(result) if pivots.protocols(result) else _regression_charts(result)
 
 
 def _plot(views: dict[str, Any], x: str, y: str, limits: list[float] | None = None, **more: Any) -> dict[str, Any]:
-    """Return the data of lines over two axes."""
     return {"kind": "plot", "x": {"label": x}, "y": {"label": y, "limits": limits}, "views": views, **more}
 
 
@@ -58,14 +56,14 @@ def _filter_charts(result: Result) -> Iterator[Chart]:
 def _errors(result: Result) -> Chart:
     views: dict[str, Any] = {}
     metric = pivots.error_metric(result)
-    for protocol in dict.fromkeys(row.protocol for row in result.rows if row.protocol):
+    for protocol in pivots.protocols(result):
         series = [
             {
                 "method": method,
                 "x": [row.ensemble_size for row in rows],
                 "y": _short([row.value for row in rows]),
                 "error": _short([row.stderr or 0.0 for row in rows]),
-                "lost": [row.diverged or 0 for row in rows],
+                "diverged": [row.diverged or 0 for row in rows],
                 "flat": len(rows) == 1 and method in ONE_SIZE,
             }
             for method, rows in pivots.by_method(result.select(protocol=protocol, metric=metric)).items()
@@ -85,7 +83,7 @@ def _entries(data: xr.Dataset) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _of_sizes(data: xr.Dataset) -> dict[str, Any]:
-    """Return what all charts of stored series have: the ensemble sizes, and the methods that are shown first."""
+    """Return the ensemble sizes of stored series, and the methods that are shown first."""
     return {"sizes": sorted({head["size"] for _, head in _entries(data)} - {None}), "first": PAPERS_TWO}
 
 
@@ -95,25 +93,19 @@ def _orbit(data: xr.Dataset) -> Chart:
     first = max(0, min(100, windows - span))
     part = np.arange(first * steps, (first + span) * steps, 2)
     paths = [{**head, "path": _short(data["path"].values[place, part], 3)} for place, head in _entries(data)]
-    truth = _short(data["true_path"].values[part], 3)
-    content = {"kind": "orbit", **_of_sizes(data), "truth": truth, "series": paths}
-    return Chart("orbit", content, ("trajectories",))
+    content = {"kind": "orbit", "truth": _short(data["true_path"].values[part], 3), "series": paths}
+    return Chart("orbit", content | _of_sizes(data), ("trajectories",))
 
 
 def _waves(data: xr.Dataset) -> Chart:
     span, columns = min(50, data.sizes["window"]), data.sizes["variable"]  # as in the paper's figure
     time = data["time"].values[:span]
     means = data["mean"].values[:, 0, :span][:, ::-1]
-    view = {
-        "rows": span,
-        "columns": columns,
-        "aspect": 0.7,
-        "extent": [1, columns, float(time[0]), float(time[-1])],
-        "truth": _short(data["truth"].values[0, :span][::-1], 3),
-        "series": [{**head, "values": _short(means[place], 3)} for place, head in _entries(data)],
-    }
-    content = {"kind": "images", **_of_sizes(data), "axes": ["variable", "time"], "views": {"": view}}
-    return Chart("waves", content, ("waves",))
+    series = [{**head, "values": _short(means[place], 3)} for place, head in _entries(data)]
+    view = {"rows": span, "columns": columns, "aspect": 0.7, "extent": [1, columns, float(time[0]), float(time[-1])]}
+    view |= {"truth": _short(data["truth"].values[0, :span][::-1], 3), "series": series}
+    content = {"kind": "images", "axes": ["variable", "time"], "views": {"": view}}
+    return Chart("waves", content | _of_sizes(data), ("waves",))
 
 
 def _dynamics(data: xr.Dataset) -> Chart:
@@ -131,8 +123,7 @@ def _dynamics(data: xr.Dataset) -> Chart:
             "truth": {"x": time, "y": _short(truth)},
             "series": [{**head, "x": time, "y": _short(means[place])} for place, head in _entries(data)],
         }
-    content = _plot(views, "time", "value", **_of_sizes(data))
-    return Chart("dynamics", content, ("dynamics",))
+    return Chart("dynamics", _plot(views, "time", "value", **_of_sizes(data)), ("dynamics",))
 
 
 def _regression_charts(result: Result) -> Iterator[Chart]:
@@ -145,15 +136,13 @@ def _regression_charts(result: Result) -> Iterator[Chart]:
     if synthetic and first.sizes["input"] == 1:
         views = {title: _bands(a, _thin(a.sizes["point"], 250)) for title, a in cases.items()}
         static = dict.fromkeys(f"bands-{case.split('-')[0]}" for case in result.arrays)
-        content = _plot(views, "x", "y", [-0.6, 1.6])
-        yield Chart("bands", content, tuple(static))
+        yield Chart("bands", _plot(views, "x", "y", [-0.6, 1.6]), tuple(static))
     elif synthetic:
         views = {title: _map(a) for title, a in cases.items()}
         content = {"kind": "images", "first": PAPERS_TWO, "axes": ["x₁", "x₂"], "views": views}
         yield Chart("maps", content, ("maps",))
         views = {title: _bands(a, a["cut_point"].values) for title, a in cases.items()}
-        content = _plot(views, "x₁ = x₂", "f", [-1.8, 3.2])
-        yield Chart("diagonal", content, ("diagonal",))
+        yield Chart("diagonal", _plot(views, "x₁ = x₂", "f", [-1.8, 3.2]), ("diagonal",))
     views = {title: _reliability(a) for title, a in cases.items()}
     content = _plot(views, "nominal coverage", "observed coverage", [0.0, 1.02])
     yield Chart("reliability", content, ("reliability",))

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from bieqno.lab.report.pivots import FILTER_METRICS, PROTOCOL_NAMES, by_method, error_metric, of_growth
+from bieqno.lab.report.pivots import FILTER_METRICS, PROTOCOL_NAMES, by_method, error_metric, of_growth, protocols
 from bieqno.lab.report.style import TRUTH, style_of
 from bieqno.lab.results import Result, Row
 
@@ -44,16 +44,11 @@ def filter_figures(result: Result) -> dict[str, Figure]:
 
 
 def errors(result: Result) -> Figure:
-    """Draw the error against the ensemble size, with standard errors; a panel for each protocol.
-
-    A cross at the upper edge marks an ensemble size with which runs diverged, with their number; the error, where one is drawn,
-    is that of the other runs.
-    """
-    protocols = list(dict.fromkeys(row.protocol for row in result.rows if row.protocol))
-    metric = error_metric(result)
-    figure = Figure(figsize=(5.2 * len(protocols) + 0.4, 4.6), layout="constrained")
-    grid = figure.subplots(1, len(protocols), squeeze=False, sharey=True)[0]
-    for axes, protocol in zip(grid, protocols, strict=True):
+    """Draw the error against the ensemble size; a panel for each protocol; crosses count the diverged runs of a size."""
+    shown, metric = protocols(result), error_metric(result)
+    figure = Figure(figsize=(5.2 * len(shown) + 0.4, 4.6), layout="constrained")
+    grid = figure.subplots(1, len(shown), squeeze=False, sharey=True)[0]
+    for axes, protocol in zip(grid, shown, strict=True):
         rows = result.select(protocol=protocol, metric=metric)
         for place, own in enumerate(by_method(rows).values()):
             _error_line(axes, own, 0.98 - 0.035 * place)
@@ -80,12 +75,14 @@ def _error_line(axes: Axes, rows: Sequence[Row], height: float) -> None:
         label = style.label if method == "baseline" else f"{style.label}, N = {rows[0].ensemble_size:,}"
         axes.axhline(rows[0].value, linewidth=1.2, **style._replace(label=label).keywords(marker=False))
         return
-    sizes = [row.ensemble_size or 0 for row in rows]
-    _bars(axes, sizes, rows, markersize=5, linewidth=1.4)
-    top = axes.get_xaxis_transform()
-    for size, lost in zip(sizes, (row.diverged for row in rows), strict=True):
-        if lost:
-            axes.text(size, height, f"✕{lost}", transform=top, color=style.color, fontsize=8, ha="center", va="top")
+    _bars(axes, [row.ensemble_size or 0 for row in rows], rows, markersize=5, linewidth=1.4)
+    for row in rows:
+        if row.diverged:
+            _note(axes, float(row.ensemble_size or 0), height, f"✕{row.diverged}", style.color, ha="center")
+
+
+def _note(axes: Axes, x: float, height: float, text: str, color: str, **place: Any) -> None:
+    axes.text(x, height, text, transform=axes.get_xaxis_transform(), color=color, fontsize=8, va="top", **place)
 
 
 def _bars(axes: Axes, x: Sequence[int], rows: Sequence[Row], **look: Any) -> None:
@@ -102,9 +99,8 @@ def growth(result: Result) -> Figure:
     for axes, (metric, rows) in zip(grid, found.items(), strict=True):
         for own in by_method(rows).values():
             _bars(axes, [int(row.case.removeprefix("n=")) for row in own], own)
-        axes.set(xscale="log", xlabel="number of variables", ylabel=FILTER_METRICS[metric].name)
-        axes.set_yscale("linear" if metric == "rmse" else "log")
-        axes.set_ylim(bottom=0 if metric == "rmse" else None)
+        scale = {"ylim": (0, None)} if metric == "rmse" else {"yscale": "log"}
+        axes.set(xscale="log", xlabel="number of variables", ylabel=FILTER_METRICS[metric].name, **scale)
     grid[0].legend(frameon=False)
     return figure
 
@@ -135,15 +131,12 @@ def _paths(axes: Axes, data: xr.Dataset, variable: int, size: int, part: slice) 
     for method, members in (("baseline", 1), *((method, size) for method in COMPARED)):
         if method not in data["method"].values:
             continue
-        style = style_of(method)
-        path = data["path"].values[_entry(data, method, members), part, variable]
+        style, path = style_of(method), data["path"].values[_entry(data, method, members), part, variable]
         axes.plot(time, path, linewidth=1.2, **style.keywords(marker=False))
         if np.isnan(path[-1]):
-            finite = np.flatnonzero(~np.isnan(path))
-            end = time[finite[-1]] if finite.size else time[0]
+            end = time[max(0, int(np.sum(~np.isnan(path))) - 1)]
             axes.axvline(end, color=style.color, linewidth=0.8, linestyle=":")
-            text, top = f" {style.label} diverged", axes.get_xaxis_transform()
-            axes.text(end, 0.97, text, transform=top, color=style.color, fontsize=8, va="top")
+            _note(axes, float(end), 0.97, f" {style.label} diverged", style.color)
     # The truth sets the scale, whatever the errors of the filters.
     low, high = np.nanmin(truth), np.nanmax(truth)
     axes.set_ylim(low - 0.5 * (high - low), high + 0.5 * (high - low))
@@ -155,9 +148,8 @@ def trajectories(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
     steps = data.sizes["step"] // data.sizes["window"]
     first = max(0, min(100, data.sizes["window"] - span))
     part = slice(first * steps, (first + span) * steps)
-    truth = data["true_path"].values[part]
+    truth, methods = data["true_path"].values[part], _compared(data)
     figure = Figure(figsize=(2.6 * len(sizes) + 0.6, 5.4), layout="constrained")
-    methods = _compared(data)
     grid = figure.subplots(len(methods), len(sizes), squeeze=False, sharex=True, sharey=True)
     for axes_row, method in zip(grid, methods, strict=True):
         style = style_of(method)
@@ -176,12 +168,10 @@ def trajectories(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
 
 def waves(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
     """Draw all variables over time for the truth and the methods, each with its error beside it."""
-    truth = data["truth"].values[0, :span]
-    time = data["time"].values[:span]
+    truth, time, methods = data["truth"].values[0, :span], data["time"].values[:span], _compared(data)
     extent = (0.5, truth.shape[1] + 0.5, float(time[0]), float(time[-1]))
     limit = float(np.max(np.abs(truth)))
     figure = Figure(figsize=(11, 2.5 * len(sizes) + 0.9), layout="constrained")
-    methods = _compared(data)
     grid = figure.subplots(len(sizes), 1 + 2 * len(methods), squeeze=False, sharex=True, sharey=True)
 
     def show(axes: Axes, values: np.ndarray, title: str, colours: str) -> None:
@@ -193,10 +183,10 @@ def waves(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
 
     for axes_row, size in zip(grid, sizes, strict=True):
         show(axes_row[0], truth, "truth", "viridis")
-        for place, method in enumerate(methods):
+        for axes, beside, method in zip(axes_row[1::2], axes_row[2::2], methods, strict=True):
             mean = data["mean"].values[_entry(data, method, size), 0, :span]
-            show(axes_row[1 + 2 * place], mean, f"{style_of(method).label}, N = {size}", "viridis")
-            show(axes_row[2 + 2 * place], mean - truth, "its error", "PuOr")
+            show(axes, mean, f"{style_of(method).label}, N = {size}", "viridis")
+            show(beside, mean - truth, "its error", "PuOr")
         axes_row[0].set_ylabel("time")
     for axes in grid[-1]:
         axes.set_xlabel("variable")
@@ -222,13 +212,8 @@ def distances(data: xr.Dataset) -> Figure:
 
 
 def _compared(data: xr.Dataset) -> list[str]:
-    """Return those of the paper's two that were run."""
     return [method for method in COMPARED if method in data["method"].values]
 
 
 def _entry(data: xr.Dataset, method: str, size: int) -> int:
-    """Return the index of a method with an ensemble size."""
-    found = np.flatnonzero((data["method"].values == method) & (data["ensemble_size"].values == size))
-    if not found.size:
-        raise ValueError(f"there is no {method} with N = {size} among the results")
-    return int(found[0])
+    return list(zip(data["method"].values, data["ensemble_size"].values, strict=True)).index((method, size))

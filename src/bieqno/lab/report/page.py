@@ -3,7 +3,8 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -12,11 +13,13 @@ from urllib.parse import quote
 
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
 
 from bieqno.lab.report.charts import charts
-from bieqno.lab.report.claims import SMOKE, Judged, judge_all
-from bieqno.lab.report.figures import figure_name, title_and_caption
-from bieqno.lab.report.judges import Verdict
+from bieqno.lab.report.claims import SMOKE, Judged, Verdict, judge_all
+from bieqno.lab.report.filter_figures import filter_figures
+from bieqno.lab.report.pivots import protocols
+from bieqno.lab.report.regression_figures import regression_figures
 from bieqno.lab.report.style import FIRST_SHOWN, asset, style_of
 from bieqno.lab.report.tables import html_tables
 from bieqno.lab.results import FIGURES_FOLDER, METRICS_FILE, Result, read_result
@@ -26,6 +29,26 @@ from bieqno.persistence.tensorfile import replace_file
 PAGE_FILE = "report.html"
 _SCRIPTS = ("dom.js", "plot.js", "images.js", "orbit.js", "main.js")
 _SAFE = " /=:;,.+-()[]{}!*$@|'?^~"  # characters that need no escape in an address within double quotes
+
+
+def study_figures(result: Result) -> dict[str, Figure]:
+    """Return all figures of a result by name; those of a study that it took over begin with that study's name."""
+    return {
+        figure_name(result, name, figure): image
+        for name, part in result.parts().items()
+        for figure, image in (filter_figures if protocols(part) else regression_figures)(part).items()
+    }
+
+
+def figure_name(result: Result, part: str, figure: str) -> str:
+    """Return the name under which the figure of a part is stored."""
+    return figure if part == result.experiment else f"{part}-{figure}"
+
+
+def title_and_caption(figure: str) -> tuple[str, str]:
+    """Return the texts of a figure, by the first word of its name; of an unknown one the name itself."""
+    title, caption = json.loads(asset("figures.json")).get(figure.split("-")[0], (figure, figure))
+    return title, caption
 
 
 def write_page(folder: str | os.PathLike[str]) -> Path:
@@ -41,26 +64,20 @@ def write_page(folder: str | os.PathLike[str]) -> Path:
         raise ValueError(f"there are no results in {folder}; make some with: bieqno run demo --out {folder}")
     order = list(EXPERIMENTS)
     found.sort(key=lambda path: order.index(path.name) if path.name in order else len(order))
-    results: dict[str, tuple[Path, Result]] = {}
+    sources: dict[str, Path] = {}
+    results = []
     for path in found:
-        result = _read(path)
-        first, _ = results.setdefault(result.experiment, (path, result))
+        try:
+            result = read_result(path)
+        except (OSError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"the result in {path} is incomplete or damaged ({error}); run it again") from error
+        first = sources.setdefault(result.experiment, path)
         if first != path:
             raise ValueError(f"{first} and {path} both hold {result.experiment}; move one of them to another folder")
-    page = build_page([(result, _stored_figures(path)) for path, result in results.values()])
-    replace_file(folder / PAGE_FILE, page.encode())
+        drawn = sorted((path / FIGURES_FOLDER).glob("*.svg"))
+        results.append((result, {file.stem: file.read_text(encoding="utf-8") for file in drawn}))
+    replace_file(folder / PAGE_FILE, build_page(results).encode())
     return folder / PAGE_FILE
-
-
-def _read(path: Path) -> Result:
-    try:
-        return read_result(path)
-    except (OSError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the result in {path} is incomplete or damaged ({error}); run it again") from error
-
-
-def _stored_figures(path: Path) -> dict[str, str]:
-    return {file.stem: file.read_text(encoding="utf-8") for file in sorted((path / FIGURES_FOLDER).glob("*.svg"))}
 
 
 def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
@@ -68,12 +85,11 @@ def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
     data: dict[str, Any] = {}
     sections = [_section(result, figures, data) for result, figures in results]
     views = [view for chart in data.values() for view in chart.get("views", {"": chart}).values()]
+    methods = dict.fromkeys(series["method"] for view in views for series in view["series"])
     content = {
         "charts": data,
         "first": FIRST_SHOWN,
-        "styles": {
-            series["method"]: style_of(series["method"])._asdict() for view in views for series in view["series"]
-        },
+        "styles": {method: style_of(method)._asdict() for method in methods},
         "colours": {name: [to_hex(colormaps[name](place / 32)) for place in range(33)] for name in ("viridis", "PuOr")},
     }
     judged = judge_all(result for result, _ in results)
@@ -87,7 +103,7 @@ def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
         claims="\n".join(_claim(one) for one in judged),
         navigation="\n".join(f'<a href="#{name}">{name}</a>' for name in names),
         sections="\n".join(sections),
-        origin=_origin(results[0][0]),
+        origin=_origin(results[0][0].config),
     )
 
 
@@ -109,13 +125,11 @@ def _verdict(verdict: Verdict, count: str = "") -> str:
     return f'<span class="verdict {verdict.replace(" ", "-")}">{count}{verdict}</span>'
 
 
-def _origin(result: Result) -> str:
-    versions = result.config.get("versions", {})
-    return escape(
-        f"bieqno {versions.get('bieqno', '?')}, commit {result.config.get('commit') or 'unknown'}, "
-        f"JAX {versions.get('jax', '?')}, Python {versions.get('python', '?')}, "
-        f"{result.config.get('platform', {}).get('system', 'unknown system')}"
-    )
+def _origin(config: Mapping[str, Any]) -> str:
+    version = defaultdict(lambda: "?", config.get("versions", {}))
+    system = config.get("platform", {}).get("system", "unknown system")
+    made = f"bieqno {version['bieqno']}, commit {config.get('commit') or 'unknown'}"
+    return escape(f"{made}, JAX {version['jax']}, Python {version['python']}, {system}")
 
 
 def _section(result: Result, figures: dict[str, str], data: dict[str, Any]) -> str:
@@ -129,10 +143,10 @@ def _section(result: Result, figures: dict[str, str], data: dict[str, Any]) -> s
         shown.append('<h4 class="what">What was measured here</h4>' + html_tables(part))
         shown += _figures(result, name, part, figures, data)
     about = _about(result.experiment)
-    texts = {"title": about.title, "question": about.question, "claim": about.claim, "seed": str(result.seed)}
-    texts |= {"name": result.experiment, "preset": result.preset, "command": str(result.config.get("command", ""))}
+    texts = {"title": about.title, "question": about.question, "claim": about.claim, "seed": result.seed}
+    texts |= {"name": result.experiment, "preset": result.preset, "command": result.config.get("command", "")}
     texts["settings"] = json.dumps(result.config, indent=1)
-    escaped = {key: escape(text) for key, text in texts.items()}
+    escaped = {key: escape(str(text)) for key, text in texts.items()}
     return Template(asset("section.html")).substitute(escaped, parts="\n".join(shown))
 
 

@@ -4,6 +4,7 @@ A study of filters has a table for each protocol and metric, with a column per e
 for each case, with a column per metric; where only one metric was measured, the cases are the columns.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -78,21 +79,20 @@ def rank(row: Row, loss: Callable[[float], float] = float) -> tuple[int, float]:
     return row.diverged or 0, loss(row.value)
 
 
-def of_filters(result: Result) -> bool:
-    """Return whether filters were compared."""
-    return any(row.protocol for row in result.rows)
-
-
 def of_growth(result: Result) -> bool:
     """Return whether the cases are numbers of variables."""
     return any(row.case.startswith("n=") for row in result.rows)
 
 
+def protocols(result: Result) -> list[str]:
+    """Return the protocols of a study of filters, in the order of their appearance."""
+    return list(dict.fromkeys(row.protocol for row in result.rows if row.protocol))
+
+
 def error_metric(result: Result) -> str:
     """Return the error that all filters of a result were measured by."""
-    rows = [row for row in result.rows if row.protocol]
-    methods = {row.method for row in rows}
-    common = (metric for metric in ERRORS if {row.method for row in rows if row.metric == metric} == methods)
+    methods = {row.method for row in result.rows if row.protocol}
+    common = (metric for metric in ERRORS if {row.method for row in result.select(metric=metric)} >= methods)
     return next(common, next(iter(ERRORS)))
 
 
@@ -121,30 +121,27 @@ def case_title(case: str) -> str:
 
 def pivots(result: Result) -> list[Pivot]:
     """Return all tables of a study."""
-    return list(_filter_pivots(result) if of_filters(result) else _regression_pivots(result))
+    return list(_filter_pivots(result) if protocols(result) else _regression_pivots(result))
 
 
 def _filter_pivots(result: Result) -> Iterator[Pivot]:
     """Yield tables by ensemble size, or by protocol where the number of variables grows at one size."""
     shown = [error_metric(result), *(metric for metric in FILTER_METRICS if metric not in ERRORS)]
     rows = [row for row in result.rows if row.protocol and row.ensemble_size]
-    protocols = list(dict.fromkeys(row.protocol for row in rows if row.protocol))
     across = of_growth(result)
 
     def heading(row: Row) -> str:
         return str(row.protocol) if across else f"{row.ensemble_size:,}"
 
-    for protocol in [None] if across else protocols:
-        for key in shown:
-            own = [row for row in rows if row.metric == key and protocol in (None, row.protocol)]
-            if not own:
-                continue
-            columns = list(dict.fromkeys(map(heading, sorted(own, key=lambda row: row.ensemble_size or 0))))
-            lines = _lines(own, heading)
-            metric, about = FILTER_METRICS[key], f", {protocol}" if protocol else ""
-            title = f"{result.experiment}{about}: {metric.name} (preset {result.preset})"
-            corner = "N" if protocol else ""
-            yield Pivot(title, _filter_caption(own, metric, protocol), corner, columns, [metric] * len(columns), lines)
+    for protocol, key in itertools.product([None] if across else protocols(result), shown):
+        own = [row for row in rows if row.metric == key and protocol in (None, row.protocol)]
+        if not own:
+            continue
+        columns = list(dict.fromkeys(map(heading, sorted(own, key=lambda row: row.ensemble_size or 0))))
+        metric, about = FILTER_METRICS[key], f", {protocol}" if protocol else ""
+        title = f"{result.experiment}{about}: {metric.name} (preset {result.preset})"
+        caption, corner = _filter_caption(own, metric, protocol), "N" if protocol else ""
+        yield Pivot(title, caption, corner, columns, [metric] * len(columns), _lines(own, heading))
 
 
 def _filter_caption(rows: Sequence[Row], metric: Metric, protocol: str | None) -> str:

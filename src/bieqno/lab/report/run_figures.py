@@ -20,13 +20,9 @@ ENSEMBLE, OBSERVED, DIVERGED = "#3b76b0", "#c8553d", "#999999"
 def plot_run(
     data: xr.Dataset, *, variables: Indices = None, observed: Indices = None, windows: slice = slice(None)
 ) -> Figure:
-    """Plot truth, observations, ensemble mean and two standard deviations of some variables over time.
+    """Plot truth, observations, ensemble mean and two standard deviations of some variables, by default three, over time.
 
-    Args:
-        data: from `to_dataset`, of a record that keeps ensembles or moments.
-        variables: which variables to plot; the first three by default.
-        observed: the variable that each observation is of, to plot them too; None to omit them.
-        windows: which part of the series.
+    `observed` is the variable that each observation is of; None omits the observations.
 
     Example:
         >>> import numpy as np, xarray as xr
@@ -36,14 +32,11 @@ def plot_run(
         2
     """
     mean, deviation = _moments(data)
-    part, size, observations = (
-        slice(*windows.indices(data.sizes["time"])),
-        data.sizes["state"],
-        data.sizes.get("observation", 0),
-    )
+    part, size = slice(*windows.indices(data.sizes["time"])), data.sizes["state"]
     chosen = list(range(min(3, size))) if variables is None else list(variables)
     if not chosen or not all(0 <= variable < size for variable in chosen):
         raise ValueError(f"expected numbers of some of the {size} variables, from 0, got {chosen}")
+    observations = data.sizes.get("observation", 0)
     if observed is not None and len(observed) != observations:
         raise ValueError(f"expected the variable of each of the {observations} observations, got {len(observed)}")
     time = data["time"].values[part]
@@ -71,10 +64,7 @@ def plot_run(
 def plot_rank_histogram(data: xr.Dataset, *, burn_in: int = 0, bins: int = 25) -> Figure:
     """Plot the ranks of the truth among the members, forecast and analysis; flat for a calibrated ensemble.
 
-    Args:
-        data: from `to_dataset`, with ensembles and truth.
-        burn_in: windows at the beginning that are left out.
-        bins: most bars; neighbouring ranks are joined.
+    The dataset has ensembles and truth; the first `burn_in` windows are left out; at most `bins` bars join neighbouring ranks.
     """
     figure = Figure(figsize=(8, 3), layout="constrained")
     axes = figure.subplots(1, 2, sharey=True)
@@ -94,9 +84,7 @@ def plot_rank_histogram(data: xr.Dataset, *, burn_in: int = 0, bins: int = 25) -
 def plot_spread_error(data: xr.Dataset, *, burn_in: int = 0) -> Figure:
     """Plot spread and error of the analysis over time, and against each other in groups of similar spread.
 
-    Args:
-        data: from `to_dataset`, with ensembles or moments, and truth.
-        burn_in: windows at the beginning that are left out of the groups.
+    The dataset has ensembles or moments, and truth; the first `burn_in` windows are left out of the groups.
     """
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     series, scatter = figure.subplots(1, 2, width_ratios=(2, 1))
@@ -142,7 +130,6 @@ def _sound(data: xr.Dataset, name: str, burn_in: int) -> np.ndarray:
 
 
 def _mark_divergence(axis: Axes, data: xr.Dataset) -> None:
-    """Shade the windows after a divergence, with a label."""
     at = int(data.attrs.get("diverged", -1))
     if at >= 0:
         begin, end = float(data["time"].values[at]), float(data["time"].values[-1])

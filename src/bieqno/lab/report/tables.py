@@ -7,14 +7,14 @@ from html import escape
 from rich.table import Table
 from rich.text import Text
 
-from bieqno.lab.report.pivots import Metric, Pivot, of_filters, pivots
+from bieqno.lab.report.pivots import Metric, Pivot, pivots, protocols
 from bieqno.lab.report.style import style_of
 from bieqno.lab.results import Result, Row
 
 
 def _further(result: Result) -> list[Row]:
     """Return what belongs to no protocol of a filtering study: settings found by tuning, times, counts."""
-    return [row for row in result.rows if row.protocol is None] if of_filters(result) else []
+    return [row for row in result.rows if row.protocol is None] if protocols(result) else []
 
 
 def study_tables(result: Result) -> list[Table]:
@@ -30,8 +30,11 @@ def _terminal_tables(result: Result) -> Iterator[Table]:
         for column, metric in zip(pivot.columns, pivot.metrics, strict=True):
             table.add_column(metric.short if column == metric.name else column, justify="right", no_wrap=True)
         for method, line in pivot.lines.items():
-            star = " *" if method == pivot.chosen else ""
-            table.add_row(style_of(method).label + star, *(_terminal_cell(*cell) for cell in pivot.cells(line)))
+            cells = (
+                Text(("▸" if best else " ") + _cell(row, metric, metric.error), style="bold" if best else "")
+                for row, metric, best in pivot.cells(line)
+            )
+            table.add_row(style_of(method).label + " *" * (method == pivot.chosen), *cells)
         notes = {
             "▸ best": any(best for line in pivot.lines.values() for _, _, best in pivot.cells(line)),
             "✕k: k diverged runs left out": any(row.diverged for line in pivot.lines.values() for row in line.values()),
@@ -45,10 +48,6 @@ def _terminal_tables(result: Result) -> Iterator[Table]:
         for row in rest:
             table.add_row(style_of(row.method).label, row.case, row.metric.replace("_", " "), f"{row.value:.3g}")
         yield table
-
-
-def _terminal_cell(row: Row | None, metric: Metric, best: bool) -> Text:
-    return Text(("▸" if best else " ") + _cell(row, metric, metric.error), style="bold" if best else "")
 
 
 def _cell(row: Row | None, metric: Metric, with_error: bool) -> str:
@@ -79,11 +78,10 @@ def html_tables(result: Result) -> str:
         made.append(_html_table(pivot.caption, pivot.corner, pivot.columns, body))
     rest = _further(result)
     if rest:
-        listed = [
-            (row.method, [*(f"<td>{escape(text.replace('_', ' '))}</td>" for text in (row.case, row.metric)), value])
-            for row in rest
-            for value in [_html_cell(row, Metric("", ",.4g"), False)]
-        ]
+        listed = []
+        for row in rest:
+            about = [f"<td>{escape(text.replace('_', ' '))}</td>" for text in (row.case, row.metric)]
+            listed.append((row.method, [*about, _html_cell(row, Metric("", ",.4g"), False)]))
         tuned = any(row.ensemble_size for row in rest)
         caption = "Further numbers" + (", and the settings that tuning found on truths of its own" if tuned else "")
         made.append(_html_table(caption, "of", ["case", "what", "value"], listed))
@@ -94,10 +92,10 @@ def _html_cell(row: Row | None, metric: Metric, best: bool) -> str:
     if row is None:
         return "<td></td>"
     error = "" if row.stderr is None else f" <small>± {row.stderr:{metric.form}}</small>"
-    lost = f' <span class="lost">{row.diverged} lost</span>' if row.diverged else ""
+    diverged = f' <span class="diverged">{row.diverged} diverged</span>' if row.diverged else ""
     value = "" if math.isnan(row.value) else f"{row.value:{metric.form}}{error}"
     mark = ' <span class="best" title="best of its column">best</span>' if best else ""
-    return f'<td class="number{" winner" if best else ""}">{value}{lost}{mark}</td>'
+    return f'<td class="number{" winner" if best else ""}">{value}{diverged}{mark}</td>'
 
 
 def _html_table(caption: str, corner: str, headings: Sequence[str], body: Iterable[tuple[str, Sequence[str]]]) -> str:

@@ -20,8 +20,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bieqno.assimilation import EnKF, Filter, Observation, Places, System, Trials, make_trials, spin_up
 from bieqno.assimilation.models.forecast import AbstractEnsembleModel, forecast
-from bieqno.lab.nearest import did_you_mean
 from bieqno.lab.system_files.schema import Settings, TruthTable, check_table
+from bieqno.lab.texts import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,8 @@ class SystemFile:
 
     def trials(self, windows: int, *, truths: int, members: int, key: PRNGKeyArray) -> Trials:
         """Simulate truths with observations and first ensembles; the error law is evaluated at the observed value."""
-        trials = make_trials(
-            self.system, windows, truths=truths, members=members, spread=self.spread, disturbance=self.spread, key=key
-        )
+        how: dict[str, Any] = {"members": members, "spread": self.spread, "disturbance": self.spread}
+        trials = make_trials(self.system, windows, truths=truths, **how, key=key)
         observations = jax.vmap(lambda series: series.rebuilt())(trials.twins.observations)
         return eqx.tree_at(lambda t: t.twins.observations, trials, observations)
 
@@ -49,13 +48,12 @@ class SystemFile:
         if self.first is None:
             # Far apart in time, so that the states are nearly independent.
             return spin_up(self.system, 100 + 10 * members, key=key)[100::10]
-        if self.first.ndim == 2:
-            if len(self.first) < members:
-                raise ValueError(
-                    f"{self.path}: {members} members are needed, 'first' in [ensemble] has {len(self.first)}"
-                )
-            return jnp.asarray(self.first[:members], float)
-        return jnp.asarray(self.first, float) + self.spread * jax.random.normal(key, (members, self.system.size))
+        first = jnp.asarray(self.first, float)
+        if first.ndim == 1:
+            return first + self.spread * jax.random.normal(key, (members, self.system.size))
+        if len(first) < members:
+            raise ValueError(f"{self.path}: 'first' in [ensemble] has {len(first)} members, {members} are needed")
+        return first[:members]
 
 
 def read_system_file(path: Path) -> SystemFile:
@@ -69,10 +67,8 @@ def read_system_file(path: Path) -> SystemFile:
     def find(table: str, key: str, convert: Callable[[Any], Any]) -> Any:
         """Return an object that the file names, converted; None if it names none."""
         name = getattr(getattr(settings, table), key, None)
-        if name is None:
-            return None
         try:
-            return convert(find_object(name, path.parent))
+            return None if name is None else convert(find_object(name, path.parent))
         except (ValueError, TypeError) as error:
             raise ValueError(f"{path}: {key!r} in [{table}], {name!r}: {error}") from error
 
@@ -81,10 +77,9 @@ def read_system_file(path: Path) -> SystemFile:
 
         def place(item: Any) -> Places:
             positions = rows(item).reshape(count, -1)
-            if isinstance(period, tuple) and len(period) != positions.shape[1]:
-                raise ValueError(
-                    f"'period' has {len(period)} numbers, 'positions' have {positions.shape[1]} coordinates"
-                )
+            axes = positions.shape[1]
+            if isinstance(period, tuple) and len(period) != axes:
+                raise ValueError(f"'period' has {len(period)} numbers, 'positions' have {axes} coordinates")
             return Places(positions, period=period)
 
         given: Places | None = find(table, "places", _instance(Places, "Places.grid(40, period=40.0)"))
@@ -106,8 +101,7 @@ def read_system_file(path: Path) -> SystemFile:
         raise ValueError(f"{path}: {error}") from error
     teacher = find("training", "teacher", lambda item: check_filter(_object(item), system)) or EnKF(centred=False)
     window = settings.model.window or float(getattr(model, "window", 1.0))
-    each = jnp.broadcast_to(jnp.asarray(spread, float), (n,))
-    return SystemFile(path, settings, system, window, each, first, teacher)
+    return SystemFile(path, settings, system, window, jnp.full(n, spread, float), first, teacher)
 
 
 def find_object(name: str, folder: Path) -> Any:
@@ -162,9 +156,8 @@ def check_filter(filter: Any, system: System) -> Filter:
 def _import(name: str, folder: Path) -> ModuleType:
     top = name.split(".")[0]
     own = (folder / f"{top}.py").exists() or (folder / top / "__init__.py").exists()
-    loaded = sys.modules.get(top)
-    if own and loaded is not None and folder not in Path(getattr(loaded, "__file__", None) or "/").resolve().parents:
-        # A module of the same name that another system file named.
+    loaded = Path(getattr(sys.modules.get(top), "__file__", None) or "/").resolve()
+    if own and folder not in loaded.parents:  # perhaps a module of the same name that another system file named
         for other in [other for other in sys.modules if other.split(".")[0] == top]:
             del sys.modules[other]
         importlib.invalidate_caches()
@@ -182,13 +175,11 @@ def _import(name: str, folder: Path) -> ModuleType:
 
 
 def _check_numbers(settings: Settings) -> None:
-    """Refuse settings that do not go together."""
     compare, training, model, observation = settings.compare, settings.training, settings.model, settings.observation
     placed = model.places or model.positions
     if compare.burn_in >= compare.windows:
-        raise ValueError(
-            f"'burn_in' in [compare] leaves nothing: it is {compare.burn_in} of {compare.windows} 'windows'"
-        )
+        found = f"it is {compare.burn_in} of {compare.windows} 'windows'"
+        raise ValueError(f"'burn_in' in [compare] leaves nothing: {found}")
     if placed and not compare.radius:
         raise ValueError("where places or positions are given, [compare] needs values of 'radius' to try")
     if model.places and (model.positions or model.period):
@@ -196,12 +187,11 @@ def _check_numbers(settings: Settings) -> None:
     if not placed and (observation.places or observation.positions):
         raise ValueError("places or positions in [observation] need those of the variables in [model], too")
     if isinstance(training, TruthTable):
-        if training.truths is not None and len(training.truths) != len(training.sizes):
-            raise ValueError(
-                f"'truths' in [training] has {len(training.truths)} numbers, 'sizes' {len(training.sizes)}"
-            )
-        if len(training.missing) != 2 or not training.missing[0] <= training.missing[1] <= 1:
-            raise ValueError(f"'missing' in [training] is two shares from low to high, got {list(training.missing)}")
+        sizes, truths, missing = training.sizes, training.truths, training.missing
+        if truths is not None and len(truths) != len(sizes):
+            raise ValueError(f"'truths' in [training] has {len(truths)} numbers, 'sizes' {len(sizes)}")
+        if len(missing) != 2 or not missing[0] <= missing[1] <= 1:
+            raise ValueError(f"'missing' in [training] is two shares from low to high, got {list(missing)}")
 
 
 def _object(item: Any) -> Any:
@@ -216,7 +206,7 @@ def _object(item: Any) -> Any:
 def _instance(cls: type[Any], example: str) -> Callable[[Any], Any]:
     def check(item: Any) -> Any:
         if not isinstance(item, cls):
-            kind = item.__name__ if isinstance(item, type) else type(item).__name__
+            kind = (item if isinstance(item, type) else type(item)).__name__
             raise ValueError(f"expected a bieqno.assimilation.{cls.__name__}, as in {example}, got {kind}")
         return item
 
@@ -228,10 +218,9 @@ def _array(what: str, *shapes: tuple[int | None, ...]) -> Callable[[Any], Float[
 
     def convert(item: Any) -> Float[np.ndarray, "..."]:
         values = np.asarray(item, float)
-        fits = (
-            len(s) == values.ndim and all(k in (None, n) for k, n in zip(s, values.shape, strict=True)) for s in shapes
-        )
-        if not values.size or not any(fits):
+        alike = (shape for shape in shapes if len(shape) == values.ndim)
+        fits = any(all(k in (None, n) for k, n in zip(shape, values.shape, strict=True)) for shape in alike)
+        if not values.size or not fits:
             raise ValueError(f"expected {what}, got shape {values.shape}")
         if not np.isfinite(values).all():
             raise ValueError("it holds values that are not finite")

@@ -3,29 +3,24 @@
 ``[filter]`` and ``[training]`` have one class per choice of ``kind`` and ``objective``: a key of another choice is refused.
 """
 
+import operator
 import types
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from bieqno.lab.nearest import did_you_mean
+from bieqno.lab.texts import did_you_mean
 
 T = TypeVar("T")
 
 
-class Bound(NamedTuple):
-    """A lower bound of a number."""
-
-    value: float
-    strict: bool = False
-
-
-Count = Annotated[int, Bound(1)]
-Several = Annotated[int, Bound(2)]
-Positive = Annotated[float, Bound(0, strict=True)]
-NotNegative = Annotated[float, Bound(0)]
-NotNegativeCount = Annotated[int, Bound(0)]
+# A number with its lower bound.
+Count = Annotated[int, "at least", 1]
+Several = Annotated[int, "at least", 2]
+Positive = Annotated[float, "more than", 0]
+NotNegative = Annotated[float, "at least", 0]
+NotNegativeCount = Annotated[int, "at least", 0]
 
 
 @dataclass(frozen=True)
@@ -71,21 +66,19 @@ class LocalTable:
 
 
 @dataclass(frozen=True)
-class EnNFTable:
-    """``[filter] kind = "ennf"``: an `EnNF`."""
-
-    object: str = "bieqno.assimilation:EnNF"  # called as EnNF is: with the number of observed values, width, depth, key
-    width: Count = 64
-    depth: Count = 3
-    own_steps: NotNegativeCount = 0  # further training steps with separate weights for each variable
-
-
-@dataclass(frozen=True)
 class LearnedGainTable:
     """``[filter] kind = "learned-gain"``: a `LearnedGain`."""
 
     width: Count = 64
     depth: Count = 3
+
+
+@dataclass(frozen=True)
+class EnNFTable(LearnedGainTable):
+    """``[filter] kind = "ennf"``: an `EnNF`."""
+
+    object: str = "bieqno.assimilation:EnNF"  # called as EnNF is: with the number of observed values, width, depth, key
+    own_steps: NotNegativeCount = 0  # further training steps with separate weights for each variable
 
 
 @dataclass(frozen=True)
@@ -145,8 +138,10 @@ class CompareTable:
     radius: tuple[Positive, ...] = ()  # values to try where places are known: where an observation's influence ends
 
 
-KINDS: Mapping[str, type[Any]] = {"local": LocalTable, "ennf": EnNFTable, "learned-gain": LearnedGainTable}
-OBJECTIVES: Mapping[str, type[Any]] = {"truth": TruthTable, "imitation": ImitationTable}
+CHOICES: Mapping[str, Mapping[str, type[Any]]] = {
+    "kind": {"local": LocalTable, "ennf": EnNFTable, "learned-gain": LearnedGainTable},
+    "objective": {"truth": TruthTable, "imitation": ImitationTable},
+}
 
 
 @dataclass(frozen=True)
@@ -156,15 +151,11 @@ class Settings:
     model: ModelTable
     observation: ObservationTable
     seed: NotNegativeCount = 0
-    ensemble: EnsembleTable = field(default_factory=EnsembleTable)
-    filter: LocalTable | EnNFTable | LearnedGainTable = field(
-        default_factory=LocalTable, metadata={"choice": ("kind", KINDS)}
-    )
-    training: TruthTable | ImitationTable = field(
-        default_factory=TruthTable, metadata={"choice": ("objective", OBJECTIVES)}
-    )
-    validation: ValidationTable = field(default_factory=ValidationTable)
-    compare: CompareTable = field(default_factory=CompareTable)
+    ensemble: EnsembleTable = EnsembleTable()
+    filter: LocalTable | EnNFTable | LearnedGainTable = field(default=LocalTable(), metadata={"choice": "kind"})
+    training: TruthTable | ImitationTable = field(default=TruthTable(), metadata={"choice": "objective"})
+    validation: ValidationTable = ValidationTable()
+    compare: CompareTable = CompareTable()
 
 
 def check_table(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
@@ -181,9 +172,8 @@ def check_table(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
     where = f" in [{place}]" if place else ""
     known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass, as its callers know
     hints = typing.get_type_hints(cls, include_extras=True)
-    for key in given:
-        if key not in known:
-            raise ValueError(f"unknown key {key!r}{where}; {did_you_mean(key, known)}")
+    for key in given.keys() - known.keys():
+        raise ValueError(f"unknown key {key!r}{where}; {did_you_mean(key, known)}")
     values: dict[str, Any] = {}
     for key, item in known.items():
         if key not in given:
@@ -193,7 +183,7 @@ def check_table(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
             if not isinstance(given[key], dict):
                 raise ValueError(f"{key!r} is a table, written [{key}]; got {given[key]!r}")
             choice = item.metadata.get("choice")
-            table, content = (hints[key], given[key]) if choice is None else _chosen_table(given[key], key, *choice)
+            table, content = (hints[key], given[key]) if choice is None else _chosen_table(given[key], key, choice)
             values[key] = check_table(table, content, place=key)
         else:
             value, expected = given[key], _expected(given[key], hints[key])
@@ -203,10 +193,9 @@ def check_table(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
     return cls(**values)
 
 
-def _chosen_table(
-    given: dict[str, Any], place: str, choice: str, options: Mapping[str, type[Any]]
-) -> tuple[type[Any], dict[str, Any]]:
+def _chosen_table(given: dict[str, Any], place: str, choice: str) -> tuple[type[Any], dict[str, Any]]:
     """Return the class that a key such as ``kind`` chooses, the first by default, and the rest of the table."""
+    options = CHOICES[choice]
     chosen = given.get(choice, next(iter(options)))
     if chosen not in list(options):
         raise ValueError(f"{choice!r} in [{place}] is one of {', '.join(options)}; got {chosen!r}")
@@ -222,11 +211,9 @@ def _expected(value: Any, hint: Any) -> str | None:
     """Return what a value of a TOML file should be, None if it fits; a whole number passes for any number."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
-        base, bound = arguments
-        fits = _expected(value, base) or (value > bound.value if bound.strict else value >= bound.value)  # not a NaN
-        if isinstance(fits, str):
-            return fits
-        return None if fits else f"{'more than' if bound.strict else 'at least'} {bound.value}"
+        base, relation, bound = arguments
+        compared = {"at least": operator.ge, "more than": operator.gt}[relation]  # neither is true of a NaN
+        return _expected(value, base) or (None if compared(value, bound) else f"{relation} {bound}")
     if origin in (types.UnionType, typing.Union):
         options = [option for option in arguments if option is not types.NoneType]
         alike = [option for option in options if (typing.get_origin(option) is tuple) == isinstance(value, list)]

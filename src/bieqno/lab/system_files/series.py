@@ -10,8 +10,8 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from bieqno.assimilation import Observations, Run, Twin, load_dataset, to_dataset
-from bieqno.lab.nearest import did_you_mean
 from bieqno.lab.system_files.reading import SystemFile
+from bieqno.lab.texts import did_you_mean
 
 
 class Series(NamedTuple):
@@ -23,19 +23,16 @@ class Series(NamedTuple):
 
 
 def read_observations(path: Path, file: SystemFile, variable: str | None = None) -> Series:
-    """Read observations, one row per window, NaN where a value is missing; check that they fit the system.
-
-    The variable is by default ``observed``, or the only one with two dimensions.
-    """
+    """Read observations (by default ``observed``, or the only variable of two dimensions); check that they fit the system."""
     data = _opened(path)
     found = _variable(data, path, variable)
     if found.ndim != 2 or found.dtype.kind not in "fiu":
         raise ValueError(f"{path}: {found.name!r} should hold numbers by time and observed value, got {found.dims}")
     if "time" in found.dims:
         found = found.transpose("time", ...)
-    if found.shape[1] != file.system.observed:
-        expected = f"{file.path} observes {file.system.observed}"
-        raise ValueError(f"{path}: {found.name!r} has {found.shape[1]} values per window, {expected}")
+    m = file.system.observed
+    if found.shape[1] != m:
+        raise ValueError(f"{path}: {found.name!r} has {found.shape[1]} values per window, {file.path} observes {m}")
     values = np.asarray(found.values, float)
     if not np.isfinite(values).any():
         raise ValueError(f"{path}: every value of {found.name!r} is missing")
@@ -46,8 +43,7 @@ def read_observations(path: Path, file: SystemFile, variable: str | None = None)
 
 def observations_dataset(twin: Twin, file: SystemFile) -> xr.Dataset:
     """Return a simulated series as `read_observations` reads it, with its truth."""
-    seen = twin.observations
-    observed = np.where(np.asarray(seen.mask), np.asarray(seen.value), np.nan)
+    observed = np.where(twin.observations.mask, twin.observations.value, np.nan)
     times = file.window * np.arange(1, len(observed) + 1)
     return xr.Dataset(
         {
@@ -67,12 +63,11 @@ def analysis_dataset(
     data = to_dataset(run, window=file.window, attributes=attributes)
     counted = data["time"].copy(data=file.window * (1 + first_window + np.arange(data.sizes["time"])))
     times = found[axis] if axis in found.coords else counted
-    data = data.assign(observed=(("time", "observation"), np.asarray(found.values, float), found.attrs))
+    data["observed"] = ("time", "observation"), np.asarray(found.values, float), found.attrs
     if series.truth is not None:
-        data = data.assign(truth=(("time", "state"), series.truth, {"long_name": "true state"}))
-    return data.assign_coords(time=("time", times.values, times.attrs)).assign_attrs(
-        last_window=first_window + data.sizes["time"]
-    )
+        data["truth"] = ("time", "state"), series.truth, {"long_name": "true state"}
+    data.attrs["last_window"] = first_window + data.sizes["time"]
+    return data.assign_coords(time=("time", times.values, times.attrs))
 
 
 def last_analysis(path: Path, file: SystemFile) -> tuple[Float[Array, "N n"], int]:
@@ -99,22 +94,18 @@ def _opened(path: Path) -> xr.Dataset:
 
 def _variable(data: xr.Dataset, path: Path, name: str | None) -> xr.DataArray:
     names = [str(key) for key in data.data_vars]
-    if name is not None:
-        if name not in names:
-            raise ValueError(f"{path} has no variable {name!r}; {did_you_mean(name, names)}")
-        return data[name]
-    if "observed" in names:
-        return data["observed"]
-    flat = [key for key in names if data[key].ndim == 2]
-    if len(flat) != 1:
+    if name is not None and name not in names:
+        raise ValueError(f"{path} has no variable {name!r}; {did_you_mean(name, names)}")
+    flat = ["observed"] if "observed" in names else [key for key in names if data[key].ndim == 2]
+    if name is None and len(flat) != 1:
         raise ValueError(f"which variable of {path} was observed? Say --variable NAME; there are {', '.join(names)}")
-    return data[flat[0]]
+    return data[name or flat[0]]
 
 
 def _check_times(found: xr.DataArray, path: Path, file: SystemFile) -> None:
     """Refuse times with gaps or another step than the window: all later rows would be shifted."""
     axis = found.dims[0]
-    if axis not in found.coords or found.shape[0] < 3:
+    if axis not in found.coords or len(found) < 3:
         return
     times = found[axis].values
     if times.dtype.kind not in "fiuM":

@@ -10,7 +10,7 @@ from jaxtyping import PRNGKeyArray
 
 from bieqno.assimilation import AgainstTruth, EnNF, Imitation, LearnedGain, LocalEnNF, Validation, teach, train_filter
 from bieqno.lab.system_files.reading import SystemFile, find_object
-from bieqno.lab.system_files.schema import ImitationTable, LearnedGainTable, LocalTable, TruthTable
+from bieqno.lab.system_files.schema import EnNFTable, ImitationTable, LocalTable
 from bieqno.training import FitResult, Progress
 
 Warn: TypeAlias = Callable[[str], None]
@@ -28,33 +28,29 @@ def train_student(
 
     A training that finds checkpoints of its own in the folder `checkpoint` continues from them.
     """
-    training, validation = file.settings.training, asdict(file.settings.validation)
+    training, own_steps = file.settings.training, getattr(file.settings.filter, "own_steps", 0)
+    given = {name: value for name, value in asdict(file.settings.validation).items() if value is not None}
+    validate = Validation(**given) if training.validate else None
     objective_key, student_key, shared_key, own_key = jax.random.split(key, 4)
-    objective = (
-        _imitation(file, training, warn, objective_key)
-        if isinstance(training, ImitationTable)
-        else _against_truth(training)
-    )
+    if isinstance(training, ImitationTable):
+        objective: Any = _imitation(file, training, warn, objective_key)
+    else:
+        truths = training.truths or [min(40, max(5, 160 // size)) for size in training.sizes]
+        sizes, (low, high) = dict(zip(training.sizes, truths, strict=True)), training.missing
+        objective = AgainstTruth(sizes, (low, high), training.unroll, training.learning_rate)
     student = _untrained(file, objective, student_key)
-    own_steps = getattr(file.settings.filter, "own_steps", 0)
-    given = {name: value for name, value in validation.items() if value is not None}
 
     def train(student: Any, part: str, steps: int, before: int, key: PRNGKeyArray) -> FitResult[Any]:
         def report(progress: Progress) -> None:
             if on_progress is not None:
                 on_progress(progress._replace(step=before + progress.step, steps=training.steps + own_steps))
 
-        folder, validate = checkpoint and checkpoint / part, Validation(**given) if training.validate else None
-        return train_filter(
-            student,
-            file.system,
-            objective,
-            steps=steps,
-            validate=validate,
-            checkpoint=folder,
-            on_progress=report,
-            key=key,
-        )
+        how: dict[str, Any] = {
+            "validate": validate,
+            "checkpoint": checkpoint and checkpoint / part,
+            "on_progress": report,
+        }
+        return train_filter(student, file.system, objective, steps=steps, **how, key=key)
 
     result = train(student, "shared", training.steps, 0, shared_key)
     if not own_steps:
@@ -63,11 +59,10 @@ def train_student(
 
 
 def _untrained(file: SystemFile, objective: Any, key: PRNGKeyArray) -> Any:
-    """Return the student that ``[filter] kind`` names."""
     settings, m = file.settings.filter, file.system.observed
     if isinstance(settings, LocalTable):
         return LocalEnNF.untrained(file.system, **asdict(settings), key=key)
-    if isinstance(settings, LearnedGainTable):
+    if not isinstance(settings, EnNFTable):
         return LearnedGain(m, **asdict(settings), key=key)
     try:
         student = find_object(settings.object, file.path.parent)(m, width=settings.width, depth=settings.depth, key=key)
@@ -76,13 +71,6 @@ def _untrained(file: SystemFile, objective: Any, key: PRNGKeyArray) -> Any:
     if not isinstance(student, EnNF):
         raise ValueError(f"{file.path}: 'object' in [filter] should build an EnNF, got {type(student).__name__}")
     return objective.lessons.standardise(student) if isinstance(objective, Imitation) else student
-
-
-def _against_truth(training: TruthTable) -> AgainstTruth:
-    truths = training.truths or [min(40, max(5, 160 // size)) for size in training.sizes]
-    sizes = dict(zip(training.sizes, truths, strict=True))
-    low, high = training.missing
-    return AgainstTruth(sizes, (low, high), training.unroll, training.learning_rate)
 
 
 def _imitation(file: SystemFile, training: ImitationTable, warn: Warn, key: PRNGKeyArray) -> Imitation:

@@ -123,9 +123,9 @@ function plot(host, chart, label) {
         made.push(element("svg:line", { x1: x(at), x2: x(at), y1: y(value + one.error[k]), y2: y(low), stroke: look.color }),
           element("svg:circle", { cx: x(at), cy: y(value), r: 3.5, fill: look.color }));
       }
-      if (one.lost[k]) {
+      if (one.diverged[k]) {
         made.push(element("svg:text", { x: x(at), y: box.top + 12 + 13 * place, "text-anchor": "middle",
-          style: `fill:${look.color}` }, `✕${one.lost[k]}`));
+          style: `fill:${look.color}` }, `✕${one.diverged[k]}`));
       }
     });
     return made;
@@ -146,8 +146,8 @@ function plot(host, chart, label) {
       const k = one.flat ? 0 : one.x.indexOf(at);
       if (k < 0) return;
       const more = one.band ? ` ± ${number(one.band[k])}` : one.error && one.error[k] ? ` ± ${number(one.error[k])}` : "";
-      const lost = one.lost && one.lost[k] ? ` (${one.lost[k]} lost)` : "";
-      readout.append(` · ${name} `, element("b", {}, number(one.y[k])), more, lost);
+      const diverged = one.diverged && one.diverged[k] ? ` (${one.diverged[k]} diverged)` : "";
+      readout.append(` · ${name} `, element("b", {}, number(one.y[k])), more, diverged);
     };
     if (view.truth) tell(view.truth.label || "truth", view.truth);
     series.forEach((one) => tell(style(one.method).label, one));

@@ -1,0 +1,194 @@
+"""The pages of ``bieqno evaluate`` and ``bieqno compare``, each in one file, without script and without network."""
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from string import Template
+from typing import TypeAlias
+
+import matplotlib as mpl
+import numpy as np
+import xarray as xr
+from matplotlib.figure import Figure
+
+from bieqno.lab.report.filter_figures import errors
+from bieqno.lab.report.pivots import Pivot, pivots
+from bieqno.lab.report.regression_figures import draw_reliability
+from bieqno.lab.report.style import asset, style_of
+from bieqno.lab.report.tables import plain_rows
+from bieqno.lab.results import Result, Row
+from bieqno.lab.user_comparisons import LEVELS, Entry, Evaluation
+
+PlainTable: TypeAlias = tuple[list[str], list[list[str]], list[tuple[int, int]]]  # headings, rows, the best cells
+_SCORES = {"rmse": "RMSE", "nlpd": "NLPD", "crps": "CRPS"}
+_CAPTIONS = json.loads(asset("plain_captions.json"))
+
+
+def evaluation_page(found: Evaluation, *, source: str, target: str, inputs: list[str], command: str) -> str:
+    """Return the page that shows which method predicts held-out rows best, and whether it is calibrated."""
+    scores = f"{source}: trained on {found.trained} rows, scored on {len(found.observed)} others."
+    parts = {
+        "scores": _table(score_rows(found), scores),
+        "calibration": _drawing(_calibration(found), _CAPTIONS["calibration"]),
+        "scatter": _drawing(_scatter(found), _CAPTIONS["scatter"]),
+    }
+    title = f"How well is {target} predicted from {', '.join(inputs)}?"
+    return _page("evaluation.html", title, parts, verdict=evaluation_verdict(found), command=command)
+
+
+def evaluation_verdict(found: Evaluation) -> str:
+    """Return the comparison with the chosen Gaussian process in a sentence."""
+    gap = found.difference()
+    by, error = gap["crps"], gap["crps_stderr"]
+    ours, theirs = style_of("ggp").label, style_of(found.opponent).label
+    if abs(by) <= 2 * error:
+        said = f"do not differ significantly: difference in CRPS {by:+.3g} ± {error:.2g}"
+    else:
+        said = f"differ: the CRPS of the {ours} is {'lower' if by < 0 else 'higher'} by {abs(by):.3g} ± {error:.2g}"
+    return f"On {len(found.observed)} held-out rows {ours} and the best Gaussian process ({theirs}) {said}."
+
+
+def score_rows(found: Evaluation) -> PlainTable:
+    """Return the table of scores."""
+    scores = {name: found.scores(name) for name in found.forecasts}
+    coverages = [key for key in next(iter(scores.values())) if key.startswith("coverage")]
+    headings = ["method", *_SCORES.values(), *(f"{key.removeprefix('coverage_')} %" for key in coverages), "seconds"]
+    rows = []
+    for name, own in scores.items():
+        label = style_of(name).label + (" *" if name == found.opponent else "")
+        spread = {key: f" ± {own[f'{key}_stderr']:.2g}" for key in _SCORES if f"{key}_stderr" in own}
+        values = [f"{own[key]:.3g}{spread.get(key, '')}" for key in _SCORES]
+        rows.append([label, *values, *(f"{own[key]:.2f}" for key in coverages), f"{own['seconds']:.1f}"])
+    best = [(int(np.argmin([own[key] for own in scores.values()])), 1 + j) for j, key in enumerate(_SCORES)]
+    return headings, rows, best
+
+
+def _calibration(found: Evaluation) -> Figure:
+    figure = Figure(figsize=(6.6, 4.2), layout="constrained")
+    axes = figure.subplots()
+    error = 2 * np.sqrt(LEVELS * (1 - LEVELS) / len(found.observed))
+    axes.fill_between(LEVELS, LEVELS - error, LEVELS + error, color="0.88", linewidth=0, label="two standard errors")
+    draw_reliability(axes, LEVELS, {name: found.reliability(name) for name in found.forecasts})
+    figure.legend(loc="outside right center", frameon=False, fontsize=9)
+    return figure
+
+
+def _scatter(found: Evaluation) -> Figure:
+    figure = Figure(figsize=(8.4, 4.0), layout="constrained")
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    ends = [float(np.min(found.observed)), float(np.max(found.observed))]
+    part = slice(0, 300)  # more bars would be illegible, and the page large
+    for axes, name in zip(panels, ("ggp", found.opponent), strict=True):
+        forecast, style = found.forecasts[name], style_of(name)
+        axes.plot(ends, ends, color="black", linewidth=0.8)
+        look = {"fmt": style.marker, "color": style.color, "markersize": 4, "elinewidth": 0.6, "alpha": 0.8}
+        axes.errorbar(forecast.mean[part], found.observed[part], xerr=2 * forecast.std[part], **look)
+        axes.set(title=style.label, xlabel="predicted")
+    panels[0].set_ylabel("observed")
+    return figure
+
+
+def comparison_page(
+    entries: Sequence[Entry], arrays: xr.Dataset, *, burn_in: int, command: str, setup_text: str
+) -> str:
+    """Return the page that shows which filter has the lowest error in a twin experiment, at which ensemble size."""
+    runs, windows = arrays["truth"].shape[:2]
+    caption = (
+        f"RMSE ± standard error over {runs} truths that no filter was trained or tuned on, {windows} windows each, without the "
+        f"first {burn_in}. ✕k: k of the runs diverged, the error is that of the others."
+    )
+    result = _result(entries)
+    settings = []
+    for one in entries:
+        if one.settings:
+            chosen = ", ".join(f"{key} {value:g}" for key, value in one.settings.items())
+            settings.append([style_of(one.method).label, str(one.members), chosen])
+    parts = {
+        "scores": _table(comparison_rows(entries), caption),
+        "errors": _drawing(errors(result), _CAPTIONS["errors"]),
+        "series": _drawing(_series(arrays), _CAPTIONS["series"]),
+        "spreads": _table(plain_rows(pivots(result)[1]), _CAPTIONS["spreads"]),
+        "settings": _table((["filter", "N", "settings"], settings, []), _CAPTIONS["settings"]),
+    }
+    texts = {"verdict": comparison_verdict(entries), "command": command, "setup": setup_text}
+    return _page("comparison.html", "Which filter has the lowest error?", parts, **texts)
+
+
+def comparison_verdict(entries: Sequence[Entry]) -> str:
+    """Return the best filter of each ensemble size in a sentence."""
+    pivot, said = _errors(entries), []
+    for size in pivot.columns:
+        best = pivot.best(size)
+        found = f"{style_of(best).label} ({pivot.lines[best][size].value:.3f})" if best else "none (all diverged)"
+        said.append(f"{found} at N = {size}")
+    return f"Lowest error: {', '.join(said)}."
+
+
+def comparison_rows(entries: Sequence[Entry]) -> PlainTable:
+    """Return the table of errors: one row per filter, one column per ensemble size."""
+    (_, *sizes), rows, best = plain_rows(_errors(entries))
+    return ["filter", *(f"N = {size}" for size in sizes)], rows, best
+
+
+def _errors(entries: Sequence[Entry]) -> Pivot:
+    return pivots(_result(entries))[0]
+
+
+def _result(entries: Sequence[Entry]) -> Result:
+    """Return the entries as the rows of a study: error, and spread over error."""
+    rows = []
+    for entry in entries:
+        (error, stderr), (spread, _) = entry.average(entry.errors), entry.average(entry.spreads)
+        values = {"rmse": (error, None if math.isnan(stderr) else stderr), "spread_error_ratio": (spread / error, None)}
+        n, case = len(entry.errors) - entry.lost, f"N={entry.members}"
+        for metric, value in values.items():
+            rows.append(Row(case, entry.method, metric, *value, n, entry.members, "unseen", entry.lost))
+    return Result("comparison", "", 0, tuple(rows))
+
+
+def _series(arrays: xr.Dataset) -> Figure:
+    figure = Figure(figsize=(8.6, 3.4), layout="constrained")
+    axes = figure.subplots()
+    largest = int(arrays["members"].max())
+    for k in np.flatnonzero(arrays["members"].values == largest):
+        error = np.sqrt(np.mean((arrays["mean"].values[k, 0] - arrays["truth"].values[0]) ** 2, axis=1))
+        style = style_of(str(arrays["method"].values[k]))
+        axes.plot(arrays["time"].values, error, linewidth=1.2, **style.keywords(marker=False))
+    axes.set(xlabel="time", ylabel="RMSE", ylim=(0, None))
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside right center", frameon=False, fontsize=9, title=f"N = {largest}")
+    return figure
+
+
+def _page(body: str, title: str, parts: Mapping[str, str], **texts: str) -> str:
+    """Return a page from the template of its body: `parts` are HTML from the functions below, `texts` are escaped."""
+    filled = Template(asset(body)).substitute(parts, **{name: escape(text) for name, text in texts.items()})
+    return Template(asset("plain.html")).substitute(title=escape(title), style=asset("plain.css"), body=filled)
+
+
+def _table(content: PlainTable, caption: str) -> str:
+    """Return a table in which the best cells are marked."""
+    headings, rows, best = content
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in headings)
+    body = ""
+    for i, row in enumerate(rows):
+        marks = (" class=best" if (i, j) in best else "" for j in range(len(row)))
+        cells = (f"<td{mark}>{escape(text)}</td>" for mark, text in zip(marks, row, strict=True))
+        body += f"<tr>{''.join(cells)}</tr>"
+    return (
+        f'<div class="wide"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _drawing(figure: Figure, caption: str) -> str:
+    """Return a figure as inline SVG, with its caption as label for screen readers."""
+    buffer = io.StringIO()
+    # Text stays text, and identifiers are the same in every run: the same figure is the same file.
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": caption, "font.family": "sans-serif"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    svg = buffer.getvalue()
+    svg = svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{escape(caption)}" ', 1)
+    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"
