@@ -8,6 +8,7 @@ name holds a digest of all that the numbers depend on: a run never reads the cas
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
@@ -56,11 +57,8 @@ class Cases:
         """Return the arrays of a case: read if it is finished, computed and kept otherwise."""
         path = self._path(name)
         if path is not None and path.exists():
-            try:
+            with suppress(PersistenceError):  # damaged: compute it again
                 found = read_tensors(path, kind=_KIND)[0]
-            except PersistenceError:
-                path.unlink()  # damaged: compute it again
-            else:
                 self.taken.append(self.prefix + name)
                 return found
         arrays = dict(compute())
@@ -148,14 +146,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Description:
-    """What lists and reports say of a study.
+    """What lists and reports say of a study: a question in two sentences that need no paper, and the paper's claim.
 
-    Attributes:
-        title: in a few words.
-        question: what is asked, in two sentences that need no paper.
-        claim: what the paper claims.
-        minutes: about how long each preset takes on two quiet cores.
-        methods: names that can be chosen with ``--only``; empty if the methods cannot be run one by one.
+    `minutes` say how long each preset takes on two quiet cores; `methods` can be chosen with ``--only``, if there are any.
     """
 
     title: str
@@ -206,20 +199,12 @@ class Experiment(Generic[S]):
         cases: Cases | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result:
-        """Run the experiment.
-
-        Args:
-            settings: what to run, or the name of a preset.
-            seed: what everything random is derived from.
-            only: the methods to run, all if empty.
-            cases: where trainings and finished cases are kept.
-            on_progress: called before each part, and during training.
-        """
+        """Run the experiment with settings or those of a preset; `on_progress` is called before each part and in training."""
         if only and not self.description.methods:
             raise ValueError(f"{self.name} compares its methods with each other and cannot run only {', '.join(only)}")
         if isinstance(settings, str):
             if settings not in self.presets:
                 raise ValueError(unknown("preset", settings, self.presets))
             settings = self.presets[settings]
-        rows, arrays = self.study(settings, Run(seed, only, Cases() if cases is None else cases, on_progress))
+        rows, arrays = self.study(settings, Run(seed, only, cases or Cases(), on_progress))
         return Result(self.name, settings.preset, seed, tuple(rows), arrays)
