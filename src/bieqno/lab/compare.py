@@ -90,37 +90,27 @@ def compare(
 
     `score` is given a trial and what a method made of it, `seconds` among it; arrays named in `keep` and settings are kept.
     """
+
+    def trial(case: Case[T], method: Method[T], repetition: int) -> dict[str, np.ndarray]:
+        drawn, begun = case.draw(repetition), time.perf_counter()
+        found = dict(method.run(drawn))
+        found.setdefault("seconds", np.array(time.perf_counter() - begun))
+        scores = {_SCORE + name: np.asarray(value) for name, value in score(drawn, found).items()}
+        order = {_ORDER: np.frombuffer(",".join(scores).encode(), np.uint8)}
+        return scores | order | {name: found[name] for name in found if name in keep or name.startswith(SETTING)}
+
     wanted = [(case, method) for case, method in plan if run.wants(method.name)]
     total, done = sum(case.repetitions for case, _ in wanted), 0
     outcomes = []
     for case, method in wanted:
-        kept = []
+        kept, label = [], case.label or case.name
         for repetition in range(case.repetitions):
-            label = case.label or case.name
             each = f", trial {repetition + 1} of {case.repetitions}" if case.repetitions > 1 else ""
             run.progress(f"{label}, {method.name}{each}", done, total)
-            compute = partial(_trial, case, method, repetition, score, keep)
-            found = run.cases.take(f"{label}/{repetition}/{method.name}", compute)
+            found = run.cases.take(f"{label}/{repetition}/{method.name}", partial(trial, case, method, repetition))
             # A file sorts its arrays by name; rows come in the order of the scores.
             names = found.pop(_ORDER).tobytes().decode().split(",")
             kept.append({**{name: found.pop(name) for name in names}, **found})
             done += 1
         outcomes.append(Outcome(case, method.name, kept))
     return outcomes
-
-
-def _trial(
-    case: Case[T],
-    method: Method[T],
-    repetition: int,
-    score: Callable[[T, Arrays], Mapping[str, Any]],
-    keep: Collection[str],
-) -> dict[str, np.ndarray]:
-    """Run a method on one trial; return its scores, its settings and the arrays to be kept."""
-    trial = case.draw(repetition)
-    begun = time.perf_counter()
-    found = dict(method.run(trial))
-    found.setdefault("seconds", np.array(time.perf_counter() - begun))
-    scores = {_SCORE + name: np.asarray(value) for name, value in score(trial, found).items()}
-    order = {_ORDER: np.frombuffer(",".join(scores).encode(), np.uint8)}
-    return scores | order | {name: found[name] for name in found if name in keep or name.startswith(SETTING)}

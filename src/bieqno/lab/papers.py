@@ -67,11 +67,8 @@ def paper_lorenz63() -> PaperSystem:
         (50, 3)
     """
     model, observation = da.Lorenz63(window=0.5, step=0.01), da.Observation([0, 2], da.AffineLaw(0.1, 0.05))
-    return PaperSystem(
-        da.System(model, observation, jnp.array([-8.5, -7.0, 27.0]), limit=LIMIT),
-        lambda key: jnp.array([-8.0, -9.0, 28.0]),
-        jnp.sqrt(jnp.array([0.4, 2.0, 1.4])),
-    )
+    system = da.System(model, observation, jnp.array([-8.5, -7.0, 27.0]), limit=LIMIT)
+    return PaperSystem(system, lambda key: jnp.array([-8.0, -9.0, 28.0]), jnp.sqrt(jnp.array([0.4, 2.0, 1.4])))
 
 
 def paper_lorenz96() -> PaperSystem:
@@ -81,18 +78,13 @@ def paper_lorenz96() -> PaperSystem:
         >>> paper_lorenz96().system.observed
         8
     """
-    model, observation = (
-        da.Lorenz96(24, 8.0, window=0.2, step=0.01),
-        da.Observation(range(2, 24, 3), da.AffineLaw(0.05, 0.1)),
-    )
+    model = da.Lorenz96(24, 8.0, window=0.2, step=0.01)
+    observation = da.Observation(range(2, 24, 3), da.AffineLaw(0.05, 0.1))
     # The truth begins after five time units from a disturbed equilibrium, as in the paper.
     rest = da.System(model, observation, jnp.full(24, 8.0).at[19].add(0.01))
     state = da.spin_up(rest, 25, key=jax.random.key(0))[-1]
-    return PaperSystem(
-        da.System(model, observation, state, da.Places.grid(24, period=24.0), LIMIT),
-        lambda key: state + jax.random.normal(key, state.shape, state.dtype),
-        jnp.ones(24),
-    )
+    system = da.System(model, observation, state, da.Places.grid(24, period=24.0), LIMIT)
+    return PaperSystem(system, lambda key: state + jax.random.normal(key, state.shape, state.dtype), jnp.ones(24))
 
 
 def sakov_lorenz63() -> da.System:
@@ -178,9 +170,8 @@ def score(
 ) -> Float[np.ndarray, "r"]:
     """Return the error of the analysis mean for every trial, averaged over windows; infinite if the run diverged."""
     run = da.run_trials(filter, system, trials, record=da.keep_mean, key=key)
-    errors = jax.vmap(lambda truth, mean: jnp.mean(error(truth[burn_in:], mean[burn_in:])))(
-        trials.twins.truth, run.kept
-    )
+    errors = jax.vmap(error)(trials.twins.truth[:, burn_in:], run.kept[:, burn_in:])
+    errors = jnp.mean(errors.reshape(len(errors), -1), axis=1)
     return np.where(np.asarray(run.diverged) >= 0, np.inf, np.asarray(errors))
 
 

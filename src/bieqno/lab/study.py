@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
@@ -158,21 +158,9 @@ class Description:
     methods: tuple[str, ...] = ()
 
 
-@runtime_checkable
-class HasPreset(Protocol):
-    """What the settings of every experiment have."""
-
-    @property
-    def preset(self) -> str:
-        """Name of the settings."""
-
-
-S = TypeVar("S", bound=HasPreset)
-
-
 @dataclass(frozen=True)
-class Experiment(Generic[S]):
-    """A study with its name, description and presets (settings by name); `dataclasses.replace` makes one with another study.
+class Experiment:
+    """A study with its name, description and presets: settings by name, each of which knows its `preset`.
 
     Example:
         >>> from types import SimpleNamespace
@@ -187,12 +175,12 @@ class Experiment(Generic[S]):
 
     name: str
     description: Description
-    presets: Mapping[str, S]
-    study: Callable[[S, Run], Findings]
+    presets: Mapping[str, Any]
+    study: Callable[[Any, Run], Findings]
 
     def run(
         self,
-        settings: S | str = "quick",
+        settings: Any = "quick",
         *,
         seed: int = 0,
         only: Collection[str] = (),

@@ -116,6 +116,7 @@ def entries_dataset(entries: Sequence[Entry], truth: Float[np.ndarray, "r T n"],
     """Return truths and analysis means of all filters."""
     means = np.stack([entry.mean for entry in entries])
     about = {"long_name": "mean of the analysis ensemble, missing from a divergence on"}
+    labels = {name: ("entry", [getattr(entry, name) for entry in entries]) for name in ("method", "members")}
     return xr.Dataset(
         {
             "truth": (("run", "time", "state"), truth, {"long_name": "true state"}),
@@ -123,11 +124,7 @@ def entries_dataset(entries: Sequence[Entry], truth: Float[np.ndarray, "r T n"],
             "error": (("entry", "run"), np.stack([entry.errors for entry in entries]), {"long_name": "RMSE"}),
             "diverged": (("entry", "run"), np.stack([entry.diverged for entry in entries])),
         },
-        {
-            "method": ("entry", [entry.method for entry in entries]),
-            "members": ("entry", [entry.members for entry in entries]),
-            "time": ("time", window * np.arange(1, truth.shape[1] + 1)),
-        },
+        {**labels, "time": ("time", window * np.arange(1, truth.shape[1] + 1))},
         {"source": "bieqno", "title": "Filters compared in a twin experiment"},
     )
 

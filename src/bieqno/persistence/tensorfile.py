@@ -59,7 +59,9 @@ def write_tensors(
 def pack_tensors(tensors: Mapping[str, np.ndarray], *, kind: str, description: str) -> bytes:
     """Return the content of such a file."""
     # Contiguous and in the byte order of the format, whatever file or machine an array came from.
-    arrays = {name: np.array(tensors[name], tensors[name].dtype.newbyteorder("<"), order="C") for name in sorted(tensors)}
+    arrays = {
+        name: np.array(tensors[name], tensors[name].dtype.newbyteorder("<"), order="C") for name in sorted(tensors)
+    }
     for name, array in arrays.items():
         if array.dtype.name not in _WRITTEN_NAMES:
             raise PersistenceError(f"cannot store {name}: arrays of type {array.dtype} are not supported")

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -13,42 +13,34 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import bieqno.assimilation as da
-from bieqno.assimilation.models import Lorenz63, Lorenz96
 from bieqno.assimilation.models.integration import count_steps, rk4
 from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
 from bieqno.lab.methods import filters
+from bieqno.lab.methods.filters import LEARNED, FilterSettings, TwinTest
 from bieqno.lab.papers import PaperSystem
 from bieqno.lab.results import Row
 from bieqno.lab.study import Findings, Run
 
+Model: TypeAlias = da.Lorenz63 | da.Lorenz96
 DRAWN = 1000  # larger ensembles than this are in no figure: their path between analyses is not kept
 
 
-def imitate(
-    s: filters.FilterSettings, run: Run, system: da.System, lessons: da.Lessons, *, key: PRNGKeyArray
-) -> da.EnNF:
+def imitate(s: FilterSettings, run: Run, system: da.System, lessons: da.Lessons, *, key: PRNGKeyArray) -> da.EnNF:
     """Train the paper's filter: one operator for all variables, then fine-tuned for each if the settings say so."""
     student_key, shared_key, own_key = jax.random.split(key, 3)
-    objective, validate = partial(da.Imitation, lessons), da.Validation(**s.validation)
+    objective, about = partial(da.Imitation, lessons), dict[str, Any](validate=da.Validation(**s.validation))
     student = lessons.standardise(da.EnNF(lessons.value.shape[1], **s.student, key=student_key))
-    result = filters.train(run, "training", student, system, objective, s.training, validate, key=shared_key)
+    result = filters.train(run, "training", student, system, objective, **s.training, **about, key=shared_key)
     if s.fine_tuning:
         own = result.module.stacked(system.size)
-        result = filters.train(run, "fine-tuning", own, system, objective, s.fine_tuning, validate, key=own_key)
+        result = filters.train(run, "fine-tuning", own, system, objective, **s.fine_tuning, **about, key=own_key)
     return result.module
 
 
 def imitation_study(
-    s: filters.FilterSettings,
-    run: Run,
-    paper: PaperSystem,
-    opponents: Sequence[filters.Tuned],
-    limit: da.Filter | None = None,
+    s: FilterSettings, run: Run, paper: PaperSystem, opponents: Sequence[filters.Tuned], limit: da.Filter | None = None
 ) -> Findings:
-    """Teach, train, tune and compare on the paper's record and on unseen truths.
-
-    `limit` is a filter of `s.particles` members that shows what is possible.
-    """
+    """Teach, train, tune and compare, also with a `limit` of `s.particles` members, on the paper's record and unseen truths."""
     record_key, truth_key, tune_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 5)
 
     def learn() -> dict[str, np.ndarray]:
@@ -59,28 +51,22 @@ def imitation_study(
         facts = {"seconds": time.perf_counter() - begun, "pairs": lessons.pairs, "runs_left_out": lessons.left_out}
         return {"filter": filters.as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
 
-    learned = run.cases.take("training", learn) if run.wants(filters.LEARNED) else {}
+    learned = run.cases.take("training", learn) if run.wants(LEARNED) else {}
     cases = paper_cases(s, paper, record_key=record_key, truth_key=truth_key, tune_key=tune_key, key=run_key)
     methods = [
         (filters.fixed("baseline", lambda: filters.no_assimilation), (1,)),
         (filters.fixed("EnKF", lambda: da.EnKF(centred=False)), s.sizes),
-        (filters.fixed(filters.LEARNED, lambda: filters.as_filter(learned["filter"])), s.sizes),
+        (filters.fixed(LEARNED, lambda: filters.as_filter(learned["filter"])), s.sizes),
         *((filters.tuned(opponent, run), s.tuned_sizes) for opponent in opponents),
     ]
     if limit is not None and s.particles:
         methods.append((filters.fixed("particle filter", lambda: limit), (s.particles,)))
     rows, arrays = compare_on_paper(run.between(0.5, 1.0), methods, cases)
-    rows += [
-        Row.of("training", filters.LEARNED if name == "seconds" else "teacher", name, [float(learned[name])])
-        for name in ("seconds", "pairs", "runs_left_out")
-        if name in learned
-    ]
-    return rows, arrays
+    facts = {"seconds": LEARNED, "pairs": "teacher", "runs_left_out": "teacher"} if learned else {}
+    return [*rows, *(Row.of("training", of, name, [float(learned[name])]) for name, of in facts.items())], arrays
 
 
-def paper_lessons(
-    s: filters.FilterSettings, paper: PaperSystem, record_key: PRNGKeyArray, key: PRNGKeyArray
-) -> da.Lessons:
+def paper_lessons(s: FilterSettings, paper: PaperSystem, record_key: PRNGKeyArray, key: PRNGKeyArray) -> da.Lessons:
     """Return what the paper's teacher, an EnKF with many members, does on the first windows of its record."""
     runs, members = s.teacher_runs, s.teacher_members
     trials = paper.trials(s.training_windows, runs=runs, members=members, one_record=True, key=record_key)
@@ -88,14 +74,14 @@ def paper_lessons(
 
 
 def paper_cases(
-    s: filters.FilterSettings,
+    s: FilterSettings,
     paper: PaperSystem,
     *,
     record_key: PRNGKeyArray,
     truth_key: PRNGKeyArray,
     tune_key: PRNGKeyArray,
     key: PRNGKeyArray,
-) -> dict[str, Callable[[int], Case[filters.TwinTest]]]:
+) -> dict[str, Callable[[int], Case[TwinTest]]]:
     """Return for each protocol what makes its case for an ensemble size.
 
     The protocol ``paper`` has one truth and one record of observations, on whose first windows the filter was trained, with other
@@ -114,18 +100,18 @@ def paper_cases(
         return da.make_trials(system, windows, truths=truths, members=size, key=tune_key), windows // 10
 
     @cache  # methods of one size share their trials
-    def test(protocol: str, size: int) -> filters.TwinTest:
+    def test(protocol: str, size: int) -> TwinTest:
         model: Any = system.model if size <= DRAWN else None
         chosen, record = trials(protocol, size), KeepPath(model)
-        return filters.TwinTest(system, chosen, partial(practice, size), key, record=record, label=f"N={size}")
+        return TwinTest(system, chosen, partial(practice, size), key, record=record, label=f"N={size}")
 
     return {protocol: partial(filters.twin_case, test, protocol) for protocol in ("paper", "unseen")}
 
 
 def compare_on_paper(
     run: Run,
-    methods: Sequence[tuple[Method[filters.TwinTest], Sequence[int]]],
-    cases: Mapping[str, Callable[[int], Case[filters.TwinTest]]],
+    methods: Sequence[tuple[Method[TwinTest], Sequence[int]]],
+    cases: Mapping[str, Callable[[int], Case[TwinTest]]],
 ) -> tuple[list[Row], dict[str, xr.Dataset]]:
     """Run each method with each of its sizes under every protocol; return relative errors and the series of figures."""
     plan = [(make(size), method) for method, sizes in methods for size in sizes for make in cases.values()]
@@ -138,7 +124,7 @@ def compare_on_paper(
 class KeepPath(eqx.Module):
     """Keeps mean and spread of each analysis and, given a model, the ensemble mean at every step of the window before it."""
 
-    model: Lorenz63 | Lorenz96 | None
+    model: Model | None
 
     def __call__(
         self, prior: Float[Array, "N n"], posterior: Float[Array, "N n"], observed: da.Observed, *, key: PRNGKeyArray
@@ -152,7 +138,7 @@ class KeepPath(eqx.Module):
         return {**kept, "path": path_of(self.model, observed.start).at[-1].set(mean)}
 
 
-def path_of(model: Lorenz63 | Lorenz96, ensemble: Float[Array, "N n"]) -> Float[Array, "s n"]:
+def path_of(model: Model, ensemble: Float[Array, "N n"]) -> Float[Array, "s n"]:
     """Return the mean of an ensemble at every integration step of one window."""
 
     def step(z: Float[Array, "N n"], _: None) -> tuple[Array, Array]:
@@ -162,7 +148,7 @@ def path_of(model: Lorenz63 | Lorenz96, ensemble: Float[Array, "N n"]) -> Float[
     return jax.lax.scan(step, ensemble, None, length=count_steps(model.window, model.step))[1]
 
 
-def _series(outcomes: Sequence[Outcome[filters.TwinTest]]) -> xr.Dataset:
+def _series(outcomes: Sequence[Outcome[TwinTest]]) -> xr.Dataset:
     """Return truth and means of all runs, and the path of the first run between analyses."""
     test = outcomes[0].case.draw(0)
     model: Any = test.system.model  # one of the paper's

@@ -41,8 +41,7 @@ def truth_study(
 
     @cache
     def lesson(size: int | None) -> Arrays:
-        """Train for all sizes, or from there on for one."""
-        if size is None:
+        if size is None:  # for all of them, from where one is fine-tuned
             return train_against_truth(s, run.between(0.0, 0.5), system, key=train_key)
         own = replace(s, training={**s.fine_tuning, "sizes": {size: max(4, 320 // size)}})
         name, key, part = f"fine-tuning, N={size}", jax.random.fold_in(train_key, size), run.between(0.5, 0.5)
@@ -63,10 +62,8 @@ def truth_study(
     def learned(size: int | None) -> Any:
         return filters.as_filter(lesson(size)["filter"])
 
-    ennf, classical = (
-        filters.fixed(filters.LEARNED, partial(learned, None)),
-        [filters.tuned(one, run) for one in opponents],
-    )
+    ennf = filters.fixed(filters.LEARNED, partial(learned, None))
+    classical = [filters.tuned(one, run) for one in opponents]
     own = {size: filters.fixed(FINE_TUNED, partial(learned, size)) for size in s.sizes}
     plan = []
     for network in networks:
@@ -99,10 +96,12 @@ def train_against_truth(
         student_key, fit_key = jax.random.split(key)
         student = begin if begin is not None else da.LocalEnNF.untrained(system, **s.student, key=student_key)
         begun, validate = time.perf_counter(), da.Validation(**s.validation)
-        result = filters.train(run, name, student, system, da.AgainstTruth, s.training, validate, key=fit_key)
+        result = filters.train(
+            run, name, student, system, da.AgainstTruth, **s.training, validate=validate, key=fit_key
+        )
         blown_up = sum(int(group.blown_up) for group in result.source_state)
-        seconds = time.perf_counter() - begun
-        return {"filter": filters.as_array(result.module), "seconds": np.array(seconds), "blown_up": np.array(blown_up)}
+        facts = {"seconds": np.array(time.perf_counter() - begun), "blown_up": np.array(blown_up)}
+        return {"filter": filters.as_array(result.module), **facts}
 
     return run.cases.take(name, learn)
 

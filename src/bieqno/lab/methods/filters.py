@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from typing import Any
 
 import equinox as eqx
@@ -35,11 +36,8 @@ _NORMAL_90 = 1.645  # half the width of the central 90 % of a normal law
 class TwinTest:
     """What a filter of one ensemble size is run on.
 
-    Attributes:
-        practice: makes other trials to tune on, and says how many of their first windows do not count; None where all
-            filters are ready.
-        record: what is kept of each window; `mean`, and `spread` if it is to be scored.
-        label: tests of one label are tuned once.
+    `practice`, if there is something to tune, makes other trials and says how many of their first windows do not count; tests of
+    one label are tuned once. `record` keeps `mean` of each window, and `spread` if it is to be scored.
     """
 
     system: da.System
@@ -53,16 +51,13 @@ class TwinTest:
 
 @dataclass(frozen=True)
 class FilterSettings:
-    """Settings of a study of a learned filter beside tuned ones.
+    """Settings of a study of a learned filter with ensembles of some `sizes` beside tuned ones of `tuned_sizes`.
 
     Attributes:
-        tuned_sizes: ensemble sizes of the tuned filters, each tuned for itself; `sizes` are those of the others.
-        truths: number of unseen truths.
-        tuning: number and length of the truths that classical filters are tuned on.
+        tuning: number and length of the truths that classical filters are tuned on; `truths` are unseen ones.
         training: settings of the objective, and `steps`: the budget of a training with early stopping.
         fine_tuning: those of a second training, for each variable or for each size; empty for none.
-        training_windows: length of the teacher's runs; the test continues beyond.
-        runs: test runs on the paper's record.
+        training_windows: length of the teacher's runs; the `runs` of the test on the paper's record continue beyond.
         particles: size of a particle filter that shows what is possible; 0 for none.
     """
 
@@ -101,6 +96,15 @@ class Tuned:
     name: str
     build: Callable[..., da.Filter]
     grid: Mapping[str, Sequence[float]]
+
+    def tune(self, system: da.System, practice: da.Trials, burn_in: int, key: PRNGKeyArray) -> Arrays:
+        """Return the best of the settings to try."""
+        found = da.tune(self.build, self.grid, system, practice, burn_in=burn_in, key=key)
+        return {name: np.array(value) for name, value in found.best.items()}
+
+    def at(self, settings: Arrays) -> da.Filter:
+        """Return the filter with settings, as arrays, so that filters of other settings share the compilation."""
+        return self.build(**{name: jnp.asarray(value, float) for name, value in settings.items()})
 
 
 def no_assimilation(ensemble: Float[Array, "N n"], observed: da.Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
@@ -165,37 +169,24 @@ def tuned(opponent: Tuned, run: Run) -> Method[TwinTest]:
 
     def search(test: TwinTest) -> Arrays:
         assert test.practice is not None, "nothing to tune on"
-        practice, burn_in = test.practice()
-        found = da.tune(opponent.build, opponent.grid, test.system, practice, burn_in=burn_in, key=test.key)
-        return {name: np.array(value) for name, value in found.best.items()}
+        return opponent.tune(test.system, *test.practice(), test.key)
 
     def tuned_run(test: TwinTest) -> Arrays:
         if test.label not in known:
             known[test.label] = run.cases.take(f"tuning of {opponent.name}, {test.label}", lambda: search(test))
         settings = known[test.label]
-        # As arrays, so that filters of other settings share the compilation.
-        filter = opponent.build(**{name: jnp.asarray(value, float) for name, value in settings.items()})
-        return {**run_filter(filter, test), **{SETTING + name: value for name, value in settings.items()}}
+        return run_filter(opponent.at(settings), test) | {SETTING + name: value for name, value in settings.items()}
 
     return Method(opponent.name, tuned_run)
 
 
 def train(
-    run: Run,
-    name: str,
-    student: Any,
-    system: da.System,
-    objective: Callable[..., Any],
-    settings: Mapping[str, Any],
-    validate: da.Validation | None,
-    *,
-    key: PRNGKeyArray,
+    run: Run, name: str, student: Any, system: da.System, objective: Callable[..., Any], *, steps: int, **settings: Any
 ) -> Any:
-    """Train a part of a run: `settings` are those of the objective, and `steps`, the budget; return the `FitResult`."""
-    chosen = dict(settings)
-    about: dict[str, Any] = {"checkpoint": run.cases.checkpoint(name), "on_progress": run.training(name)}
-    steps = chosen.pop("steps")
-    return da.train_filter(student, system, objective(**chosen), steps=steps, validate=validate, **about, key=key)
+    """Train a part of a run and return the `FitResult`; `settings` are `validate`, `key` and those of the objective."""
+    about = {"validate": settings.pop("validate"), "key": settings.pop("key"), "on_progress": run.training(name)}
+    checkpoint = run.cases.checkpoint(name)
+    return da.train_filter(student, system, objective(**settings), steps=steps, checkpoint=checkpoint, **about)
 
 
 def as_array(filter: da.Filter) -> np.ndarray:
@@ -212,11 +203,9 @@ def run_filter(filter: da.Filter, test: TwinTest) -> dict[str, np.ndarray]:
     """Run a filter on all trials; return what was kept, NaN from a divergence on, and the window of the divergence."""
     done = da.run_trials(filter, test.system, test.trials, record=test.record, key=test.key)
     kept = done.kept if isinstance(done.kept, dict) else {"mean": done.kept}
-    diverged = np.asarray(done.diverged)
-    arrays = {name: np.array(series) for name, series in kept.items()}
-    for trial in np.flatnonzero(diverged >= 0):
-        for series in arrays.values():
-            series[trial, diverged[trial] :] = np.nan
+    arrays, diverged = {name: np.array(series) for name, series in kept.items()}, np.asarray(done.diverged)
+    for trial, series in product(np.flatnonzero(diverged >= 0), arrays.values()):
+        series[trial, diverged[trial] :] = np.nan
     return {**arrays, DIVERGED: diverged}
 
 

@@ -24,6 +24,8 @@ RELIABILITY_LEVELS = np.concatenate([np.arange(0.05, 0.96, 0.05), [0.99]])
 BEST_GP = "gp-best"
 """The Gaussian process whose kernel is chosen anew in every repetition by the marginal likelihood, as a user would."""
 
+Function: TypeAlias = Callable[[np.ndarray], np.ndarray]
+
 # The order of tables and figures. The kernels know the noise unless their name says otherwise, gGP only if its name says so.
 _GGP = ("ggp", "ggp-fine-tuned", "ggp-experts", "ggp-known-noise", "ggp-trained", "ggp-paper")
 _GP = ("gp-se", "gp-se-learned-noise", "gp-paper", "gp-matern12", "gp-matern32", "gp-matern52", "gp-two-se")
@@ -55,13 +57,7 @@ class Problem:
 
 
 def noisy_problem(
-    rng: np.random.Generator,
-    function: Callable[[np.ndarray], np.ndarray],
-    x: Float[np.ndarray, "m d"],
-    points: Float[np.ndarray, "n d"],
-    *,
-    noise: float,
-    **more: Any,
+    rng: np.random.Generator, function: Function, x: np.ndarray, points: np.ndarray, *, noise: float, **more: Any
 ) -> Problem:
     """Observe a function with noise; `more` is what else a `Problem` has."""
     truth = function(points)
@@ -76,13 +72,10 @@ def grid(first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "n 2"]:
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """What is run in a study of one of the paper's functions.
+    """What is run in a study of one of the paper's functions: so many `repetitions`, each with noise of its own.
 
-    Attributes:
-        repetitions: number of data sets, each with noise of its own.
-        pairs: number of (targets, observations) pairs that the paper's form is trained on.
-        points: test points along each dimension, evenly spaced with both ends.
-        lengths: number of length scales that the opponents' tuning starts from.
+    The paper's form is trained on `pairs` of targets and observations; `points` are evenly spaced along each dimension, with both
+    ends; the opponents' tuning starts from so many `lengths`.
     """
 
     preset: str = "quick"
@@ -165,15 +158,11 @@ def _with_best(outcomes: Sequence[Outcome[Trial]]) -> list[Outcome[Trial]]:
     best = np.argmax([outcome.scores["log_marginal_likelihood"] for outcome in candidates], axis=0)
     seconds = np.sum([outcome.scores["seconds"] for outcome in candidates], axis=0)
     kept = [{**candidates[k].kept[i], "score.seconds": seconds[i]} for i, k in enumerate(best)]
-
-    def marked(outcome: Outcome[Trial]) -> Outcome[Trial]:
-        if outcome not in candidates:
-            return outcome
-        chosen = (best == candidates.index(outcome)).astype(float)
-        pairs = zip(outcome.kept, chosen, strict=True)
-        return replace(outcome, kept=[{**kept, "score.chosen": own} for kept, own in pairs])
-
-    return [*map(marked, outcomes), Outcome(candidates[0].case, BEST_GP, kept)]
+    marked = {outcome.method: outcome for outcome in outcomes}
+    for k, one in enumerate(candidates):
+        pairs = zip(one.kept, (best == k).astype(float), strict=True)
+        marked[one.method] = replace(one, kept=[{**kept, "score.chosen": own} for kept, own in pairs])
+    return [*marked.values(), Outcome(candidates[0].case, BEST_GP, kept)]
 
 
 def _dataset(outcomes: Sequence[Outcome[Trial]]) -> xr.Dataset:
@@ -264,9 +253,8 @@ def trained_ggp(settings: Mapping[str, Any]) -> Fit:
 def regression_methods(*, targets: int, pairs: int, ggp: Mapping[str, Any], lengths: int) -> dict[str, Fit]:
     """Return all methods of a case of the paper.
 
-    `targets` is the paper's M', how many points of each random split are predicted, and `pairs` its number of sampled pairs.
-    Of `ggp`, the settings of a `GGPRegressor`, the paper's form takes width, depth and rank. The tuned processes start from as
-    many length scales as `lengths` says.
+    `targets` is the paper's M', how many points of each random split are predicted. Of `ggp`, the settings of a `GGPRegressor`,
+    the paper's form takes width, depth and rank. `pairs` and `lengths` are those of `PaperSettings`.
     """
     # Nothing is held out and no noise is known: every pair is seen once, as in the paper.
     shape = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp}

@@ -1,7 +1,5 @@
 """The studies of the paper and beyond: each with settings, presets and ``study(settings, run) -> rows, arrays``."""
 
-from typing import Any
-
 from bieqno.lab.results import Result, Row, provenance, read_result, run_key, write_result
 from bieqno.lab.studies import (
     demo,
@@ -18,7 +16,7 @@ from bieqno.lab.studies import (
 )
 from bieqno.lab.study import Cases, Description, Experiment, Progress
 
-_ALL: tuple[Experiment[Any], ...] = (
+_ALL: tuple[Experiment, ...] = (
     *(study.EXPERIMENT for study in (demo, step_1d, trig_2d, real_data, neural_process)),
     *(lorenz.LORENZ63, lorenz.LORENZ96, super_filter.EXPERIMENT, ennf_options.EXPERIMENT),
     *(lorenz.LORENZ63_TRUTH, lorenz.LORENZ96_TRUTH, mnmef.EXPERIMENT, irregular.EXPERIMENT, large.EXPERIMENT),

@@ -10,13 +10,13 @@ from bieqno.lab.results import Row
 from bieqno.lab.studies import lorenz, step_1d, trig_2d
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
-_STUDIES: tuple[Experiment[Any], ...] = (step_1d.EXPERIMENT, trig_2d.EXPERIMENT, lorenz.LORENZ63, lorenz.LORENZ96)
+_STUDIES: tuple[Experiment, ...] = (step_1d.EXPERIMENT, trig_2d.EXPERIMENT, lorenz.LORENZ63, lorenz.LORENZ96)
 _LEFT_OUT = ("particle filter", "ggp-fine-tuned", "ggp-trained")
 """Methods for which there is no time. A particle filter of as many particles as there would be time for loses truths: it
 would not show what is possible."""
 
 
-def _methods(study: Experiment[Any]) -> list[str]:
+def _methods(study: Experiment) -> list[str]:
     return [name for name in study.description.methods if name not in _LEFT_OUT]
 
 

@@ -8,12 +8,11 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import bieqno.assimilation as da
-from bieqno.lab.compare import Case, Method, compare
+from bieqno.lab.compare import Arrays, Case, Method, compare
 from bieqno.lab.methods.ennf_truth import train_against_truth
 from bieqno.lab.methods.filters import TwinTest, as_filter, run_filter
 from bieqno.lab.results import Row
@@ -32,15 +31,13 @@ DESCRIPTION = Description(
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run.
+    """What is run on rings of some `sizes`, each a multiple of 4.
 
     Attributes:
-        sizes: numbers of variables, each a multiple of 4.
-        timed_only: numbers of variables of which only the time and memory of one analysis are measured.
+        timed_only: sizes of which only the time and memory of one analysis are measured.
         total: truths times variables of a run, where one truth has no more, so that errors are over as many values.
         tuning: number and length of the truths that the LETKF is tuned on, with 40 variables.
         student: settings of `LocalEnNF.untrained`: a net small enough for the time that an LETKF takes.
-        training: settings of `AgainstTruth`, and `steps`: the budget of a training with early stopping.
     """
 
     preset: str
@@ -70,12 +67,10 @@ def study(s: Settings, run: Run) -> Findings:
     """Train and tune on 40 variables, then measure errors, time and memory on every ring."""
     train_key, truth_key, tune_key, run_key = jax.random.split(jax.random.key(run.seed), 4)
 
-    def search() -> dict[str, np.ndarray]:
+    def search() -> Arrays:
         system, (truths, windows) = mnmef.ring(), s.tuning
         practice = da.make_trials(system, windows, truths=truths, members=s.members, key=tune_key)
-        opponent = mnmef.letkf(system)
-        found = da.tune(opponent.build, opponent.grid, system, practice, burn_in=windows // 10, key=run_key)
-        return {name: np.array(value) for name, value in found.best.items()}
+        return mnmef.letkf(system).tune(system, practice, windows // 10, run_key)
 
     trained = cache(lambda: train_against_truth(s, run.between(0.0, 0.5), mnmef.ring(), key=train_key))
     settled = cache(lambda: run.cases.take("tuning", search))
@@ -86,8 +81,7 @@ def study(s: Settings, run: Run) -> Findings:
 
     def tuned(size: int) -> da.Filter:
         # With the neighbours that this radius needs and no more, for it is timed.
-        opponent = mnmef.letkf(mnmef.ring(size), (float(settled()["radius"]),))
-        return opponent.build(**{name: jnp.asarray(value, float) for name, value in settled().items()})
+        return mnmef.letkf(mnmef.ring(size), (float(settled()["radius"]),)).at(settled())
 
     @lru_cache(1)  # both methods see the same truths
     def test(size: int) -> TwinTest:

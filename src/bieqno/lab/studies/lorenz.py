@@ -92,7 +92,7 @@ LORENZ96 = Experiment(
     partial(imitation, paper_lorenz96, None),
 )
 
-_SIZES, _TRUTHS = (2, 4, 8, 16, 32, 64), {2: 160, 4: 128, 8: 80, 16: 40, 32: 20}
+_SIZES, _TRUTHS = (2, 4, 8, 16, 32, 64), {"sizes": {2: 160, 4: 128, 8: 80, 16: 40, 32: 20}}
 _SMOKE_TRUTH = replace(SMOKE, student={"width": 8, "small": 8}, training={"sizes": {2: 4}, "steps": 4})
 LORENZ63_TRUTH = Experiment(
     "lorenz63-truth",
@@ -106,12 +106,8 @@ LORENZ63_TRUTH = Experiment(
     ),
     {
         "smoke": _SMOKE_TRUTH,
-        "quick": FilterSettings(
-            "quick", _SIZES, (2, 8, 64), tuning=(8, 200), training={"sizes": _TRUTHS, "steps": 5000}
-        ),
-        "paper": FilterSettings(
-            "paper", _SIZES, _SIZES, tuning=(16, 400), training={"sizes": _TRUTHS, "steps": 20_000}
-        ),
+        "quick": FilterSettings("quick", _SIZES, (2, 8, 64), tuning=(8, 200), training={**_TRUTHS, "steps": 5000}),
+        "paper": FilterSettings("paper", _SIZES, _SIZES, tuning=(16, 400), training={**_TRUTHS, "steps": 20_000}),
     },
     partial(against_truth, paper_lorenz63),
 )

@@ -28,13 +28,9 @@ DESCRIPTION = Description(
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run.
+    """What is run: random splits with at most so many rows `observed` (of smaller tables three quarters are) and `asked`.
 
-    Attributes:
-        repetitions: number of random splits, the same in every run with the same seed.
-        observed: most rows that are observed; of smaller tables three quarters are.
-        asked: most rows that are predicted.
-        lengths: number of length scales that the processes' tuning starts from.
+    The processes' tuning starts from so many `lengths`.
     """
 
     preset: str = "quick"
@@ -47,9 +43,7 @@ class Settings:
 
 
 PRESETS = {
-    "smoke": Settings(
-        "smoke", 1, observed=40, asked=40, lengths=2, sets=("nile", "sea floor"), ggp=regression.TINY_GGP
-    ),
+    "smoke": Settings("smoke", 1, 40, 40, regression.TINY_GGP, 2, ("nile", "sea floor")),
     "quick": Settings(),
     "paper": Settings("paper", repetitions=10, observed=800, lengths=7),
 }
@@ -111,12 +105,8 @@ def study(s: Settings, run: Run) -> Findings:
     """Run all methods on random splits of every table."""
     problems = {name: partial(draw, table=SETS[name](), observed=s.observed, asked=s.asked) for name in s.sets}
     tuned = partial(regression.tuned_gp, known=False, lengths=s.lengths, climbs=3)
-    methods = {
-        **regression.PRETRAINED_FORMS,
-        "ggp-trained": regression.trained_ggp(s.ggp),
-        **{f"gp-{kernel}": tuned(kernel) for kernel in KERNELS},
-        "trees": regression.of_trees,
-    }
+    methods = {**regression.PRETRAINED_FORMS, "ggp-trained": regression.trained_ggp(s.ggp)}
+    methods |= {**{f"gp-{kernel}": tuned(kernel) for kernel in KERNELS}, "trees": regression.of_trees}
     return regression.compare_regressors(run, problems, dict.fromkeys(problems, methods), s.repetitions)
 
 

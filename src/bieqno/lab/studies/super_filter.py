@@ -97,7 +97,7 @@ def study(s: Settings, run: Run) -> Findings:
         shown = [da.teach(filter, system, trials(s.truths, shown_key), key=run_key) for filter in taught.values()]
         student = da.LearnedGain(system.observed, teachers=len(taught), **s.student, key=student_key)
         objective, part = partial(da.Imitation, da.Lessons.together(*shown), rerun=False), run.between(0.1, 0.9)
-        result = filters.train(part, "training", student, system, objective, s.training, None, key=train_key)
+        result = filters.train(part, "training", student, system, objective, **s.training, validate=None, key=train_key)
         return {"filter": filters.as_array(result.module)}
 
     learned: da.LearnedGain = filters.as_filter(run.cases.take("training", learn)["filter"])

@@ -63,11 +63,8 @@ def draw(rng: np.random.Generator, *, side: int, points: int) -> regression.Prob
     """Draw a data set of the study, and new values at the test points."""
     # At the centres of the cells: on the grid i / 16 the finest wave is zero at every point.
     observed, asked = (np.arange(side) + 0.5) / side, np.linspace(0.0, 1.0, points)
-    x, there, diagonal = (
-        regression.grid(observed, observed),
-        regression.grid(asked, asked),
-        np.arange(points) * (points + 1),
-    )
+    x, there = (regression.grid(axis, axis) for axis in (observed, asked))
+    diagonal = np.arange(points) * (points + 1)
     return regression.noisy_problem(rng, function, x, there, noise=NOISE, cut=diagonal)
 
 
