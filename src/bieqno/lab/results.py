@@ -23,6 +23,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
@@ -148,10 +149,10 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
     config = json.loads((folder / CONFIG_FILE).read_text())
     if not isinstance(config, dict):
         raise ValueError(f"expected settings by name in {CONFIG_FILE}, got {type(config).__name__}")
-    found, cases = _read_arrays(folder / ARRAYS_FILE), list(dict.fromkeys(row.case for row in rows))
+    found = _read_arrays(folder / ARRAYS_FILE)
     # netCDF sorts groups by name; the experiment's own order is that of its rows.
-    names = sorted(found, key=lambda name: cases.index(name) if name in cases else len(cases))
-    arrays = {name: found[name] for name in names}
+    order = [*(row.case for row in rows), *found]
+    arrays = {name: found[name] for name in sorted(found, key=order.index)}
     return Result(stored["experiment"], stored["preset"], int(stored["seed"]), rows, arrays, config)
 
 
@@ -215,24 +216,20 @@ def _plain(value: Any) -> Any:
 def _read_arrays(path: Path) -> dict[str, xr.Dataset]:
     if not path.exists():  # not every experiment has any
         return {}
-    groups = xr.open_groups(path, engine="h5netcdf")
-    try:
+    with ExitStack() as stack:
+        groups = {name: stack.enter_context(found) for name, found in xr.open_groups(path, engine="h5netcdf").items()}
         # A group that only holds others is empty.
         return {name.removeprefix("/"): found.load() for name, found in groups.items() if found.variables}
-    finally:
-        for found in groups.values():
-            found.close()
 
 
 def _swap(fresh: Path, folder: Path, old: Path) -> None:
     """Put `fresh` where `folder` is. Two renames, the second undone if it fails: never a mixture of old and new."""
-    if not folder.exists():
-        fresh.rename(folder)
-        return
-    folder.rename(old)
+    if folder.exists():
+        folder.rename(old)
     try:
         fresh.rename(folder)
     except OSError:
-        old.rename(folder)
+        if old.exists():
+            old.rename(folder)
         raise
-    shutil.rmtree(old)
+    shutil.rmtree(old, ignore_errors=True)

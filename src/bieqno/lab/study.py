@@ -119,13 +119,7 @@ class Run:
         """Return whether a method is to be run."""
         return not self.only or method in self.only
 
-    def progress(
-        self,
-        part: str,
-        done: int | float,
-        total: int | float = 1.0,
-        training: TrainingProgress | Progress | None = None,
-    ) -> None:
+    def progress(self, part: str, done: int | float, total: int | float = 1.0, training: Any = None) -> None:
         """Report the part that begins, how much is done, and the state of a training under way."""
         if self.on_progress is not None:
             step = (0, 0, None) if training is None else (training.step, training.steps, training.loss)

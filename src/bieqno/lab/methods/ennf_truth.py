@@ -49,7 +49,11 @@ def truth_study(
 
     def trials(network: str, size: int, truths: int, windows: int, key: PRNGKeyArray, practice: int) -> da.Trials:
         made, mask = da.make_trials(system, windows, truths=truths, members=size, key=key), networks[network]
-        return made if mask is None else _masked(made, mask, windows, jax.random.fold_in(mask_key, practice))
+        if mask is None:
+            return made
+        own_key = jax.random.fold_in(mask_key, practice)
+        seen = jax.vmap(lambda number: mask(windows, jax.random.fold_in(own_key, number)))(made.numbers)
+        return eqx.tree_at(lambda t: t.twins.observations.mask, made, made.twins.observations.mask & seen)
 
     @cache
     def test(network: str, size: int) -> filters.TwinTest:
@@ -104,9 +108,3 @@ def train_against_truth(
         return {"filter": filters.as_array(result.module), **facts}
 
     return run.cases.take(name, learn)
-
-
-def _masked(trials: da.Trials, mask: Mask, windows: int, key: PRNGKeyArray) -> da.Trials:
-    """Return the same trials with some of their observations."""
-    seen = jax.vmap(lambda number: mask(windows, jax.random.fold_in(key, number)))(trials.numbers)
-    return eqx.tree_at(lambda t: t.twins.observations.mask, trials, trials.twins.observations.mask & seen)

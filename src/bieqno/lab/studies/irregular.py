@@ -55,12 +55,8 @@ def _moving(windows: int, key: PRNGKeyArray) -> Bool[Array, "T m"]:
     return jax.vmap(lambda window: jnp.roll(begin, window))(jnp.arange(windows))
 
 
-NETWORKS: dict[str, Mask] = {
-    "every fourth": _every_fourth,
-    "random places": _random_places,
-    "half missing": _half_missing,
-    "moving": _moving,
-}
+_ALL: tuple[Mask, ...] = (_every_fourth, _random_places, _half_missing, _moving)
+NETWORKS = {network.__name__[1:].replace("_", " "): network for network in _ALL}
 
 
 def study(s: FilterSettings, run: Run) -> Findings:

@@ -28,7 +28,7 @@ MOST_OBSERVED = 30
 LEAST_ROWS = 3  # for the regressor; given fewer, a standard normal law answers, as all families have about its scale
 KERNELS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "eq": lambda d: np.exp(-0.5 * (d / 0.25) ** 2),
-    "matern": lambda d: _matern(5**0.5 * np.abs(d) / 0.25),
+    "matern": lambda d: (1 + (r := 5**0.5 * np.abs(d) / 0.25) + r**2 / 3) * np.exp(-r),
     "weakly periodic": lambda d: np.exp(-0.5 * (d / 0.5) ** 2 - 2 * np.sin(np.pi * d / 0.25) ** 2),
 }
 """Of the differences of inputs, without the noise."""
@@ -149,13 +149,9 @@ def study(s: Settings, run: Run) -> Findings:
         plan += [(own, one) for one in ((ggp, oracle_gp) if family in KERNELS else (ggp,))]
     rows = [row for outcome in compare(run, plan, lambda _, found: {METRIC: found[METRIC]}) for row in outcome.rows()]
     for name in dict.fromkeys(case.name for case, _ in plan):
-        published = {f"{model} (published)": value for model, value in PUBLISHED.get(name, {}).items()}
-        rows += [Row(name, model, METRIC, value, None, 1) for model, value in published.items() if run.wants(model)]
-    return rows, {}
+        published = PUBLISHED.get(name, {}).items()
+        rows += [Row(name, f"{model} (published)", METRIC, value, None, 1) for model, value in published]
+    return [row for row in rows if run.wants(row.method)], {}
 
 
 EXPERIMENT = Experiment("neural-process", DESCRIPTION, PRESETS, study)
-
-
-def _matern(r: np.ndarray) -> np.ndarray:
-    return (1 + r + r**2 / 3) * np.exp(-r)

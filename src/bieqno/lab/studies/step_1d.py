@@ -27,12 +27,9 @@ NOISE = 0.01
 
 @dataclass(frozen=True)
 class Settings(regression.PaperSettings):
-    """What is run.
+    """What is run: `targets` are the paper's M' for each number of observations M.
 
-    Attributes:
-        layouts: where the observations are: ``random`` (uniformly drawn) or ``even`` (on a grid with both ends). The
-            paper's "uniformly sampled" allows either.
-        targets: the paper's M' for each number of observations M.
+    These are ``random`` (uniformly drawn) or ``even`` (on a grid with both ends): the paper's "uniformly sampled" allows either.
     """
 
     layouts: tuple[str, ...] = ("random", "even")
