@@ -19,7 +19,7 @@ from bieqno.assimilation import (
     save_filter,
 )
 from bieqno.assimilation.filters.learned import local_update
-from bieqno.assimilation.filters.learned.tapered_gain import weights
+from bieqno.assimilation.filters.learned.local_features import tapered_weights
 from bieqno.assimilation.filters.wrappers import mirrored
 from bieqno.assimilation.geometry import Stencil, spacing
 from bieqno.operators import Standardiser
@@ -222,7 +222,7 @@ def test_the_weights_solve_the_tapered_system(x64):
     gap = jnp.abs(jnp.arange(5.0)[:, None] - jnp.arange(5.0)) / 9
     matrix = gaspari_cohn(gap, 0.4) * (S.T @ S) + jnp.eye(5)
     # The 1e-8 that keeps the last steps from dividing by nothing, over residuals that are a thousandth by then.
-    np.testing.assert_allclose(jax.jit(weights)(S, d, stencil, 0.4), jnp.linalg.solve(matrix, d), rtol=1e-4)
+    np.testing.assert_allclose(jax.jit(tapered_weights)(S, d, stencil, 0.4), jnp.linalg.solve(matrix, d), rtol=1e-4)
 
 
 def test_before_it_is_corrected_the_mean_moves_as_a_kalman_filters_with_tapered_covariances(update):

@@ -107,7 +107,7 @@ class Stencil(eqx.Module):
 
     @classmethod
     def within(cls, radius: float, here: Places, there: Places) -> "Stencil":
-        """All of `there` within a radius of each of `here`."""
+        """Return all of `there` within a radius of each of `here`."""
         if here.period != there.period:
             raise ValueError(f"both places are of one space, got periods {here.period} and {there.period}")
         if not (radius > 0 and np.isfinite(radius)):
@@ -140,7 +140,7 @@ class Stencil(eqx.Module):
         )
 
     def spread(self, table: Float[Array, "P *s"], pattern: Int[Array, "b"] | None = None) -> Float[Array, "*s _"]:
-        """What was made for each pattern, for some places (all by default), which come last; one pattern stays one."""
+        """Return what was made for each pattern, for some places (all by default), which come last; one pattern stays one."""
         last, pattern = jnp.moveaxis(table, 0, -1), self.pattern if pattern is None else pattern
         if len(table) == 1:
             return last
@@ -180,14 +180,7 @@ class Neighbourhoods(eqx.Module):
 
     @classmethod
     def of(cls, variables: Places, observations: Places, *, radius: float, reach: float) -> "Neighbourhoods":
-        """Find what is near.
-
-        Args:
-            variables: where the variables of the state are.
-            observations: where the observations are.
-            radius: how far an observation can act.
-            reach: how far away other variables are looked at.
-        """
+        """Find what is near."""
         # Round a ring a taper that reaches beyond half of it is no covariance.
         half = min(variables.period or (np.inf,)) / 2
         if radius > half:
@@ -204,7 +197,7 @@ class Neighbourhoods(eqx.Module):
 
 
 def spacing(places: Places) -> float:
-    """Typical distance from a place to the next: the median; 1 where all are in one place.
+    """Return the typical distance from a place to the next: the median; 1 where all are in one place.
 
     Example:
         >>> spacing(Places.grid(40, fields=2, period=40.0).at(range(0, 80, 4)))

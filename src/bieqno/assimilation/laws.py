@@ -17,11 +17,11 @@ from jaxtyping import Array, Bool, Float
 
 
 class AbstractError(eqx.Module):
-    """An error law. `reference` is the value that it may depend on, one number a component."""
+    """An error law. `reference` is the value that it may depend on, one number per component."""
 
     @abc.abstractmethod
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
-        """Standard deviation of each component."""
+        """Return the standard deviation of each component."""
 
     @abc.abstractmethod
     def whiten(
@@ -35,7 +35,7 @@ class AbstractError(eqx.Module):
 
     @abc.abstractmethod
     def floored(self, floor: float) -> "AbstractError":
-        """The same law with a floor of at least this."""
+        """Return the same law with a floor of at least this."""
 
 
 class IndependentError(AbstractError):
@@ -50,7 +50,7 @@ class IndependentError(AbstractError):
     floor: float = eqx.field(static=True)
 
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
-        """Standard deviation of each component."""
+        """Return the standard deviation of each component."""
         deviation = jnp.maximum(jnp.abs(jnp.asarray(self.law(reference))), self.floor)
         return jnp.broadcast_to(deviation, reference.shape).astype(reference.dtype)
 
@@ -65,7 +65,7 @@ class IndependentError(AbstractError):
         return noise * self.std(reference)
 
     def floored(self, floor: float) -> "IndependentError":
-        """The same law with a floor of at least this."""
+        """Return the same law with a floor of at least this."""
         return dataclasses.replace(self, floor=max(floor, self.floor))
 
 
@@ -131,21 +131,17 @@ _decompose_in_turn: Callable[..., tuple[Array, Array]] = jax.custom_batching.seq
 
 
 class ConstantLaw(eqx.Module):
-    """The same standard deviations whatever the values: one for all, or one a component."""
+    """The same standard deviations whatever the values: one for all, or one per component."""
 
     deviation: Float[Array, ""] | Float[Array, "m"]
 
     def __call__(self, values: Float[Array, "k"]) -> Float[Array, ""] | Float[Array, "m"]:
-        """The standard deviations."""
+        """Return the standard deviations."""
         return self.deviation
 
 
 class AffineLaw(eqx.Module):
     """The paper's standard deviation, ``slope * value + offset``.
-
-    Args:
-        slope: relative error.
-        offset: error at zero.
 
     Example:
         >>> import jax.numpy as jnp
@@ -157,7 +153,7 @@ class AffineLaw(eqx.Module):
     offset: float
 
     def __call__(self, values: Float[Array, "m"]) -> Float[Array, "m"]:
-        """Standard deviations, with their sign."""
+        """Return standard deviations, with their sign."""
         return self.slope * values + self.offset
 
 
@@ -166,10 +162,10 @@ def as_error(
     *,
     floor: float = 1e-3,
 ) -> AbstractError:
-    """An error law from what describes it.
+    """Return an error law from what describes it.
 
     Args:
-        error: a standard deviation, one a component, a covariance matrix, or a function from values to
+        error: a standard deviation, one per component, a covariance matrix, or a function from values to
             standard deviations.
         floor: least standard deviation.
     """
@@ -178,7 +174,7 @@ def as_error(
     array = jnp.asarray(error, float)
     if array.ndim > 2 or (array.ndim == 2 and array.shape[0] != array.shape[1]):
         raise ValueError(
-            "an error is a standard deviation, one a component, a square covariance matrix or a function; "
+            "an error is a standard deviation, one per component, a square covariance matrix or a function; "
             f"got shape {array.shape}"
         )
     # A traced array has no values yet to look at.

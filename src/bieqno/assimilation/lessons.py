@@ -25,11 +25,9 @@ class Lessons(eqx.Module):
         prior: the ensembles that the teacher was given.
         posterior: its analyses of them.
         perturbed: the perturbed observations that it drew, or would have drawn.
-        value: what was observed.
-        mask: which of it was there.
-        reference: the values at which the error law was evaluated.
-        teacher: the number of the teacher, where there are several.
-        observation: what was observed, and with which error.
+        value: observed values; with `mask` and `reference` as in `Observations`.
+        teacher: number of the teacher, where there are several.
+        observation: the observing system.
         runs: number of runs that the lessons are from.
         left_out: number of further runs that diverged or lost the truth, of which there is no lesson.
     """
@@ -72,7 +70,7 @@ class Lessons(eqx.Module):
                 )
             if not eqx.tree_equal(several[0].observation, other.observation):
                 raise ValueError(
-                    "lessons of different observing systems cannot be put together: teach each with the same one"
+                    "lessons of different observing systems cannot be joined: teach each with the same one"
                 )
         numbered = [eqx.tree_at(lambda x: x.teacher, x, jnp.full_like(x.teacher, k)) for k, x in enumerate(several)]
         return cls(
@@ -86,15 +84,7 @@ class Lessons(eqx.Module):
 def teach(filter: Filter, system: System, trials: Trials, *, lost: float = 0.5, key: PRNGKeyArray) -> Lessons:
     """Run a teacher on all trials and keep its analyses, except those of runs that went wrong.
 
-    Args:
-        filter: the teacher.
-        system: what is filtered.
-        trials: truths with their observations, and first ensembles.
-        lost: a run whose relative error over all windows exceeds this has lost the truth.
-        key: for the analyses; runs are told apart by their numbers.
-
-    Raises:
-        ValueError: if no run is left.
+    A run with a relative error of more than `lost` over all windows has lost the truth. A ValueError if no run is left.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -118,9 +108,7 @@ def teach(filter: Filter, system: System, trials: Trials, *, lost: float = 0.5, 
     seen = trials.twins.observations
     return Lessons(
         **{name: kept(runs.kept[name]) for name in ("prior", "posterior", "perturbed")},
-        value=kept(seen.value),
-        mask=kept(seen.mask),
-        reference=kept(seen.reference),
+        **{name: kept(getattr(seen, name)) for name in ("value", "mask", "reference")},
         teacher=jnp.zeros(sound.size * seen.value.shape[1], int),
         observation=system.observation,
         runs=int(sound.size),

@@ -24,7 +24,7 @@ LARGE = 64 * BLOCK  # from here on threads pay
 
 
 def anomalies(ensemble: Float[Array, "N n"]) -> tuple[Float[Array, "n"], Float[Array, "N n"]]:
-    """Mean, and deviations A scaled so that ``A.T @ A`` is the ensemble covariance.
+    """Return the mean, and deviations A scaled so that ``A.T @ A`` is the ensemble covariance.
 
     One member has no deviation: its anomalies are zero, and whatever weighs by covariances leaves it alone.
 
@@ -39,7 +39,7 @@ def anomalies(ensemble: Float[Array, "N n"]) -> tuple[Float[Array, "n"], Float[A
 
 
 def white_noise(shape: tuple[int, ...], dtype: DTypeLike, *, key: PRNGKeyArray) -> Float[Array, "..."]:
-    """Standard normal numbers, drawn in blocks small enough to stay on one thread.
+    """Return standard normal numbers, drawn in blocks small enough to stay on one thread.
 
     Example:
         >>> import jax
@@ -61,7 +61,7 @@ def white_noise(shape: tuple[int, ...], dtype: DTypeLike, *, key: PRNGKeyArray) 
 def increments(
     factor: Float[Array, "k m"], innovations: Float[Array, "r m"], anomalies: Float[Array, "k n"]
 ) -> Float[Array, "r n"]:
-    """What the gain makes of innovations: ``D (I + S^T S)^-1 S^T A`` with S the factor, in units of the error.
+    """Apply the gain to innovations: ``D (I + S^T S)^-1 S^T A`` with S the factor, in units of the error.
 
     Example:
         >>> import jax.numpy as jnp
@@ -100,7 +100,7 @@ def _take_out(
 
 
 def _by_observations(S: Float[Array, "k m"], D: Float[Array, "r m"]) -> Float[Array, "r m"]:
-    """``D (I + S^T S)^-1`` on arrays with one row an observation: for few of them.
+    """``D (I + S^T S)^-1`` on arrays with one row per observation: for few of them.
 
     What the updates do to the innovations is L^-1, and the gains are the rows of L^T, for
     ``I + S^T S = L diag(1 + variance) L^T``.
@@ -123,7 +123,7 @@ def _by_observations(S: Float[Array, "k m"], D: Float[Array, "r m"]) -> Float[Ar
 
 
 def _by_members(S: Float[Array, "k m"], D: Float[Array, "r m"]) -> Float[Array, "r k"]:
-    """``D (I + S^T S)^-1 S^T`` on arrays with one row a member: for any number of observations."""
+    """``D (I + S^T S)^-1 S^T`` on arrays with one row per member: for any number of observations."""
     count, size = S.shape
     innovations = jnp.concatenate([jnp.zeros_like(S), D]).T
 

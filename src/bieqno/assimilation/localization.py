@@ -8,7 +8,7 @@ from scipy.spatial import KDTree
 
 
 def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, ""]) -> Float[Array, "*s"]:
-    """The compactly supported taper of Gaspari and Cohn (1999, eq. 4.10).
+    """Return the compactly supported taper of Gaspari and Cohn (1999, eq. 4.10).
 
     Args:
         distance: not negative; infinity is far away.
@@ -38,13 +38,7 @@ def distances(
     *,
     period: float | tuple[float, ...] | None = None,
 ) -> Float[Array, "k l"]:
-    """Euclidean distances between all pairs, round the shorter way where space is periodic.
-
-    Args:
-        first: positions, one row per point.
-        second: positions, one row per point.
-        period: circumference of space, one number or one per dimension, infinite where it is not periodic; None if
-            it is nowhere.
+    """Return Euclidean distances between all pairs, round the shorter way where space is periodic.
 
     Example:
         >>> import jax.numpy as jnp

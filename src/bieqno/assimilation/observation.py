@@ -72,7 +72,7 @@ class Observed(eqx.Module):
         return self.error.std(self.reference)
 
     def predict(self, ensemble: Float[Array, "N n"]) -> Float[Array, "N m"]:
-        """Predicted observations H(z), one row a member."""
+        """Return predicted observations H(z), one row per member."""
         predicted = jax.vmap(self.operator)(ensemble)
         if predicted.shape[1:] != self.value.shape:
             raise ValueError(
@@ -82,7 +82,7 @@ class Observed(eqx.Module):
         return predicted
 
     def whiten(self, rows: Float[Array, "k m"]) -> Float[Array, "k m"]:
-        """Rows of observation space in units of the error, R^(-1/2) x; zero where values are missing."""
+        """Return rows of observation space in units of the error, R^(-1/2) x; zero where values are missing."""
         return self.error.whiten(rows, self.reference, self.mask)
 
     def perturb(self, count: int, *, key: PRNGKeyArray) -> Float[Array, "count m"]:
@@ -120,7 +120,7 @@ class Observation(eqx.Module):
 
     Args:
         what: numbers of the observed components, a matrix ``(m, n)``, or any function of one state.
-        error: standard deviation of the errors, one a component, their covariance matrix ``(m, m)``, or a law:
+        error: standard deviation of the errors, one per component, their covariance matrix ``(m, m)``, or a law:
             a function from observed values to standard deviations (the absolute value counts).
         floor: least standard deviation, which keeps R regular.
 
@@ -161,7 +161,7 @@ class Observation(eqx.Module):
         self.error = as_error(error, floor=floor)
 
     def size(self, state_size: int) -> int:
-        """Number m of values observed of a state of n variables; a ValueError if operator or error disagree."""
+        """Return the number m of values observed of a state of n variables; a ValueError if operator or error disagree."""
         state = jax.ShapeDtypeStruct((state_size,), jnp.zeros(()).dtype)
         value = jax.eval_shape(self.operator, state)
         if value.ndim != 1:
@@ -186,7 +186,7 @@ class Observation(eqx.Module):
         start: Float[Array, "N n"] | None = None,
         perturbed: Float[Array, "N m"] | None = None,
     ) -> Observed:
-        """The observations of one window, as a filter wants them.
+        """Return the observations of one window, as a filter takes them.
 
         Args:
             value: observed values; NaN where there is none.

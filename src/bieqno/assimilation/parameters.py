@@ -49,8 +49,8 @@ def append_parameters(
     Args:
         build: from a parameter vector to a model, of any kind that `forecast` takes.
         system: how the state is observed; its model is replaced by those that `build` makes.
-        ensemble: initial states, one row per member.
-        parameters: initial parameters, one row per member; their spread says how uncertain they are.
+        ensemble: initial states.
+        parameters: initial parameters, one row per member; their spread is their uncertainty.
 
     Returns:
         System and ensemble of the appended state, parameters last.
@@ -67,10 +67,9 @@ def append_parameters(
         >>> ensemble.shape, forecast(system.model, ensemble, key=jax.random.key(0)).shape
         ((5, 9), (5, 9))
     """
-    if parameters.ndim != 2 or parameters.shape[0] != ensemble.shape[0] or not parameters.shape[1]:
-        raise ValueError(
-            f"expected one row of parameters for each of the {ensemble.shape[0]} members, got shape {parameters.shape}"
-        )
+    members = len(ensemble)
+    if parameters.ndim != 2 or len(parameters) != members or not parameters.shape[1]:
+        raise ValueError(f"expected a row of parameters for each of {members} members, got shape {parameters.shape}")
     count, observation = parameters.shape[1], system.observation
     observed = eqx.tree_at(lambda o: o.operator, observation, StateOperator(observation.operator, count))
     state = jnp.concatenate([system.state, jnp.mean(parameters, axis=0)])

@@ -1,6 +1,7 @@
 """Filters in files: what `bieqno.save` and `bieqno.load` do, for every filter and wrapper of this package."""
 
 import os
+from typing import Any
 
 import equinox as eqx
 
@@ -34,21 +35,19 @@ def save_filter(path: str | os.PathLike[str], filter: Filter) -> None:
     persistence.save(path, _checked(filter), known=_KNOWN)
 
 
-def load_filter(path: str | os.PathLike[str]) -> Filter:
+def load_filter(path: str | os.PathLike[str]) -> Any:
     """Load what `save_filter` wrote; no code from the file is run."""
-    loaded: Filter = persistence.load(path, known=_KNOWN)
-    return loaded
+    return persistence.load(path, known=_KNOWN)
 
 
 def filter_to_bytes(filter: Filter) -> bytes:
-    """The content of the file that `save_filter` would write."""
+    """Return the content of the file that `save_filter` would write."""
     return persistence.to_bytes(_checked(filter), known=_KNOWN)
 
 
-def filter_from_bytes(content: bytes) -> Filter:
-    """What `load_filter` would return for a file of this content."""
-    loaded: Filter = persistence.from_bytes(content, known=_KNOWN)
-    return loaded
+def filter_from_bytes(content: bytes) -> Any:
+    """Return what `load_filter` would return for a file of this content."""
+    return persistence.from_bytes(content, known=_KNOWN)
 
 
 def _checked(filter: Filter) -> eqx.Module:

@@ -130,13 +130,7 @@ class System(eqx.Module):
 
 
 class Climate(eqx.Module):
-    """States of free runs of a system's model, with their mean and standard deviation.
-
-    Args:
-        states: a sample of the climatology.
-        mean: of each variable.
-        deviation: standard deviation of each variable; one where it never varies.
-    """
+    """States of free runs of a system's model, with their mean and standard deviation."""
 
     states: Float[Array, "r n"]
     mean: Float[Array, "n"]

@@ -47,10 +47,7 @@ class Validation:
 
     def __post_init__(self) -> None:
         if self.truths < 1 or not 0 <= self.burn_in < self.windows:
-            raise ValueError(
-                f"a validation needs truths, and windows beyond its burn-in; "
-                f"got {self.truths} truths and {self.windows} windows with a burn-in of {self.burn_in}"
-            )
+            raise ValueError(f"a validation needs truths and windows beyond its burn-in, got {self}")
 
 
 DEFAULT = Validation()

@@ -16,13 +16,7 @@ from bieqno.assimilation.twin import Record, Run, Twin, cycle, keep_moments, sim
 
 
 class Trials(eqx.Module):
-    """Truths with observations and first ensembles, all stacked along a first axis.
-
-    Args:
-        twins: the truths and their observations.
-        ensembles: the members at the beginning of each, ``(r, N, n)``.
-        numbers: the number of each, to make keys from.
-    """
+    """Truths with observations and first ensembles, all stacked along a first axis."""
 
     twins: Twin
     ensembles: Float[Array, "r N n"] | Float[Array, "N n"]
@@ -41,18 +35,18 @@ def make_trials(
     spin: int = 100,
     key: PRNGKeyArray,
 ) -> Trials:
-    """Simulate independent truths from the climatology, and an ensemble about the beginning of each.
+    """Simulate independent truths from the climatology, and an ensemble of `members` about the beginning of each.
 
     The mean of an ensemble is as far from the truth as its members are from the mean.
 
     Args:
         system: what is simulated; each truth spins up from near its state.
-        windows: how many windows.
-        truths: how many truths.
+        windows: length of each truth.
+        truths: number of truths.
         members: size of each ensemble.
-        spread: standard deviation of the ensemble in each variable.
-        disturbance: standard deviation of the noise that sets the truths' beginnings apart.
-        spin: windows to run before the truth begins, from the system's state with that noise.
+        spread: standard deviation of the ensemble.
+        disturbance: standard deviation of the noise about the system's state that truths spin up from.
+        spin: windows to run before the truth begins.
         key: a different key makes different truths.
 
     Example:
@@ -82,14 +76,8 @@ def run_trials(
 ) -> Run:
     """Run a filter on every trial; every array of the result is stacked along a first axis.
 
-    Runs of filters of one kind and shape share one compilation, whatever their settings, if these are arrays.
-
-    Args:
-        filter: the analysis.
-        system: the model that the filter assumes, and how states are observed.
-        trials: truths with their observations, and first ensembles.
-        record: what to keep of each window.
-        key: for model error and analyses; trials are told apart by their numbers.
+    Runs of filters of one kind and shape share one compilation, whatever their settings, if these are arrays. The key of
+    a trial is `key` folded with its number.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -122,10 +110,6 @@ def sweep(run: Callable[[Trials], PyTree[Any]], trials: Trials) -> PyTree[Any]:
 
     A small problem keeps one core busy and no more, and mapped by `jax.vmap` it was slower than one by one. So the
     trials are shared out among as many threads as the process may use cores, which a compiled program does not block.
-
-    Args:
-        run: from one trial to a PyTree of arrays, such as a `cycle`.
-        trials: the trials.
     """
     compiled = eqx.filter_jit(run)
 

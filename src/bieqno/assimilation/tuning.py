@@ -63,7 +63,7 @@ def tune(
         settings: the values to try of each.
         system: what is filtered.
         trials: truths for tuning.
-        burn_in: windows at the beginning that do not count.
+        burn_in: windows at the beginning that are not scored.
         rungs: 1 for a plain grid; otherwise the number of rounds of halving.
         keep: share of the settings that survives a round.
         chunk: most settings to run at once, all trials of each together, as one compiled program.
@@ -87,14 +87,10 @@ def tune(
     table = _grid(build, names, values)
     length = trials.twins.truth.shape[1]
     if not rungs >= 1 or not 0 < keep < 1 or not chunk >= 1:
-        raise ValueError(
-            f"rungs and chunk are at least 1 and keep lies between 0 and 1, got {rungs}, {chunk} and {keep}"
-        )
-    if burn_in >= round(length * keep ** (rungs - 1)):
-        raise ValueError(
-            f"the first rung has {round(length * keep ** (rungs - 1))} of {length} windows, "
-            f"no more than the burn-in of {burn_in}"
-        )
+        raise ValueError(f"rungs and chunk are at least 1 and keep is between 0 and 1, got {rungs}, {chunk} and {keep}")
+    shortest = round(length * keep ** (rungs - 1))
+    if burn_in >= shortest:
+        raise ValueError(f"the first rung has {shortest} of {length} windows, no more than the burn-in of {burn_in}")
     score, diverged = np.full(len(table), np.inf), np.ones(len(table))
     windows = np.zeros(len(table), int)
     alive = np.arange(len(table))

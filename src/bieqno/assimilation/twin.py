@@ -45,12 +45,7 @@ class Observations(eqx.Module):
 
 
 class Twin(eqx.Module):
-    """A simulated truth and its observations.
-
-    Args:
-        truth: true states at the end of each window.
-        observations: what was observed of them.
-    """
+    """A simulated truth and its observations."""
 
     truth: Float[Array, "T n"]
     observations: Observations
@@ -101,18 +96,14 @@ def keep_ensembles(prior: Ensemble, posterior: Ensemble, observed: Observed, *, 
 
 
 def keep_triples(prior: Ensemble, posterior: Ensemble, observed: Observed, *, key: PRNGKeyArray) -> dict[str, Array]:
-    """Keep what a learned filter imitates: prior, predicted and perturbed observations, posterior.
-
-    The perturbed observations are those that the filter drew, if it perturbs, and otherwise those that it
-    would have drawn.
-    """
+    """Keep what a learned filter imitates; perturbed observations are those that the filter drew, or would have drawn."""
+    seen = {"observed": observed.value, "std": observed.std, "mask": observed.mask}
+    perturbed = observed.perturb(prior.shape[0], key=key)
     return {
+        **seen,
         "prior": prior,
         "predicted": observed.predict(prior),
-        "perturbed": observed.perturb(prior.shape[0], key=key),
-        "observed": observed.value,
-        "std": observed.std,
-        "mask": observed.mask,
+        "perturbed": perturbed,
         "posterior": posterior,
     }
 
@@ -130,13 +121,14 @@ def simulate(
 
     Args:
         system: model and observation.
-        windows: how many windows.
+        windows: length of the series.
         state: the true state at the beginning; by default the system's. See `spin_up` for one on the attractor.
-        mask: which values there are, if the network changes with time or has gaps; None for all.
+        mask: which values there are, if the network changes with time or has gaps.
         key: for model error and observation errors.
 
     Example:
         >>> import jax, jax.numpy as jnp
+        >>> from bieqno.assimilation import Observation
         >>> doubling = System(lambda z: 2 * z, Observation([0], 0.1), jnp.ones(2))
         >>> simulate(doubling, 3, key=jax.random.key(0)).truth[:, 0].tolist()
         [2.0, 4.0, 8.0]
@@ -157,14 +149,7 @@ def simulate(
 def spin_up(
     system: System, windows: int, *, state: Float[Array, "n"] | None = None, key: PRNGKeyArray
 ) -> Float[Array, "T n"]:
-    """Return the states of a free run, one per window: without the first of them, a sample of the climatology.
-
-    Args:
-        system: the model; nothing is observed.
-        windows: how many windows to run.
-        state: where to begin; by default the system's state.
-        key: for model error.
-    """
+    """Return the states of a free run, one per window: without the first of them, a sample of the climatology."""
     return _truth(system, windows, state, key)[0]
 
 
@@ -212,7 +197,7 @@ def cycle(
 
     Example:
         >>> import jax, jax.numpy as jnp
-        >>> from bieqno.assimilation import EnKF, Lorenz63
+        >>> from bieqno.assimilation import EnKF, Lorenz63, Observation
         >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
         >>> twin_key, start_key, run_key = jax.random.split(jax.random.key(0), 3)
         >>> twin = simulate(system, 20, key=twin_key)
@@ -223,14 +208,9 @@ def cycle(
     """
     ensemble = jnp.asarray(ensemble, jnp.result_type(ensemble, float))
     if ensemble.ndim != 2 or not ensemble.shape[0] or ensemble.shape[1] != system.size:
-        raise ValueError(
-            f"an ensemble of this system has at least one member and {system.size} variables, got shape {ensemble.shape}"
-        )
+        raise ValueError(f"expected an ensemble (N, {system.size}) of at least one member, got shape {ensemble.shape}")
     if observations.value.shape[1] != system.observed:
-        raise ValueError(
-            f"{system.observed} values are observed of a state of {system.size} variables, "
-            f"but the series has {observations.value.shape[1]}"
-        )
+        raise ValueError(f"{system.observed} values are observed, but the series has {observations.value.shape[1]}")
     return _cycle(filter, system, ensemble, observations, record, jnp.asarray(first_window), key)
 
 

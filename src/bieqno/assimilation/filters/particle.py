@@ -10,14 +10,14 @@ from bieqno.assimilation.observation import Observed
 
 
 class ParticleFilter(eqx.Module):
-    """Weighs members by their likelihood, resamples them, and shakes the copies apart.
+    """Weigh members by their likelihood, resample them, and jitter the copies.
 
     Assumes nothing about linearity or the shape of the prior; needs many members. It resamples in every
     window with observations, since an ensemble carries no weights from one to the next. Survivors keep their places and
     copies fill the others, in an order set by the weights: the filter commutes with permutations.
 
     Args:
-        jitter: size of the shake, in units of the bandwidth ``N^(-1/(n+4))`` of a kernel density estimate
+        jitter: size of the jitter, in units of the bandwidth ``N^(-1/(n+4))`` of a kernel density estimate
             times the covariance of the weighted ensemble.
 
     Example:
@@ -43,13 +43,13 @@ class ParticleFilter(eqx.Module):
     def update(
         self, ensemble: Float[Array, "N n"], observed: Observed, offset: Float[Array, ""], noise: Float[Array, "N k"]
     ) -> Float[Array, "N n"]:
-        """Analyse with given randomness: the offset of the resampling comb in [0, 1), and a shake a row."""
+        """Analyse with given randomness: the offset of the resampling comb in [0, 1), and one row of jitter per member."""
         count, size = ensemble.shape
         misfit = observed.whiten(observed.value - observed.predict(ensemble))
         weights = jax.nn.softmax(-0.5 * jnp.sum(misfit**2, axis=1))
         parents = _resample(weights, offset)
         chosen = ensemble[parents]
-        # A factor of the covariance in the smaller of N and n, so that few members shake within their span.
+        # A factor of the covariance in the smaller of N and n, so that the jitter of few members stays in their span.
         A = (ensemble - weights @ ensemble) * jnp.sqrt(weights)[:, None]
         if noise.shape[1] == count:
             shake = noise @ A
@@ -63,7 +63,7 @@ class ParticleFilter(eqx.Module):
 def _resample(weights: Float[Array, "N"], offset: Float[Array, ""]) -> Array:
     """Parents by systematic resampling, survivors in their own places."""
     count = weights.shape[0]
-    # The order of the weights, not of the members, decides who is hit by the comb's teeth.
+    # The order of the weights, not of the members, decides which are hit by the comb's teeth.
     order = jnp.argsort(-weights)
     edges = jnp.cumsum(weights[order])
     # Rounding must neither add a tooth nor lose the last.

@@ -15,9 +15,6 @@ class Climatology(eqx.Module):
     The one filter that does not return the prior where nothing is observed. The draw is shifted to the mean of the run, so
     that one member is that mean.
 
-    Args:
-        states: a sample of the climatology, such as `spin_up` gives.
-
     Example:
         >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation

@@ -56,12 +56,7 @@ def inflate(ensemble: Float[Array, "N n"], factor: float | Float[Array, ""]) -> 
 
 
 class Inflated(eqx.Module):
-    """Stretch the posterior of another filter: multiplicative inflation, against the loss of spread of small ensembles.
-
-    Args:
-        filter: any filter.
-        factor: 1 or a little more.
-    """
+    """Stretch the posterior of another filter: multiplicative inflation, against the loss of spread of small ensembles."""
 
     filter: Filter
     factor: float | Float[Array, ""]
@@ -73,12 +68,7 @@ class Inflated(eqx.Module):
 
 
 class PriorInflated(eqx.Module):
-    """Stretch the prior before another filter sees it, in every window: it stands for an error of the model.
-
-    Args:
-        filter: any filter that reads the prior (the iterative one makes its own).
-        factor: 1 or a little more.
-    """
+    """Stretch the prior before another filter sees it, in every window: it stands for an error of the model."""
 
     filter: Filter
     factor: float | Float[Array, ""]
@@ -123,9 +113,6 @@ class Rotated(eqx.Module):
     """Mix the deviations of another filter's posterior at random, mean and covariance unchanged (Sakov and Oke 2008).
 
     Breaks up the outliers that square-root filters of small ensembles grow.
-
-    Args:
-        filter: any filter.
     """
 
     filter: Filter

@@ -23,19 +23,14 @@ class AbstractEnsembleModel(eqx.Module):
 
     @abc.abstractmethod
     def forecast(self, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """The ensemble one window later."""
+        """Return the ensemble one window later."""
 
 
 Model: TypeAlias = Callable[[Float[Array, "n"]], Float[Array, "n"]] | AbstractEnsembleModel
 
 
 def forecast(model: Model, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-    """Carry every member to the next window.
-
-    Args:
-        model: a function from one state to the next window's state, or an `AbstractEnsembleModel`.
-        ensemble: one row a member.
-        key: for models with an error.
+    """Forecast every member one window.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -56,7 +51,7 @@ class HostModel(AbstractEnsembleModel):
     """A model outside JAX: a NumPy function of a whole ensemble, called from within the compiled loop.
 
     Args:
-        function: takes and returns an array ``(N, n)``; it is called once a window, on the host.
+        function: takes and returns an array ``(N, n)``; it is called once per window, on the host.
 
     Example:
         >>> import jax, jax.numpy as jnp, numpy as np
@@ -68,7 +63,7 @@ class HostModel(AbstractEnsembleModel):
     function: Callable[[np.ndarray], np.ndarray]
 
     def forecast(self, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """The ensemble one window later."""
+        """Return the ensemble one window later."""
         dtype, shape = ensemble.dtype, ensemble.shape
 
         def call(values: Any) -> np.ndarray:
@@ -89,7 +84,7 @@ class NoisyModel(AbstractEnsembleModel):
 
     Args:
         model: what is disturbed.
-        error: standard deviation of w, one number or one a variable, or its covariance matrix.
+        error: standard deviation of w, one number or one per variable, or its covariance matrix.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -106,7 +101,7 @@ class NoisyModel(AbstractEnsembleModel):
         self.error = error if isinstance(error, AbstractError) else as_error(error, floor=0.0)
 
     def forecast(self, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """The ensemble one window later, with an error of its own for each member."""
+        """Return the ensemble one window later, with an error of its own for each member."""
         inner_key, noise_key = jax.random.split(key)
         carried = forecast(self.model, ensemble, key=inner_key)
         noise = white_noise(carried.shape, carried.dtype, key=noise_key)
@@ -115,9 +110,6 @@ class NoisyModel(AbstractEnsembleModel):
 
 class LinearModel(eqx.Module):
     """Multiplies a state by a matrix. Wrapped in a `NoisyModel` it is linear and Gaussian.
-
-    Args:
-        matrix: the propagator over one window.
 
     Example:
         >>> import jax.numpy as jnp
@@ -133,7 +125,7 @@ class LinearModel(eqx.Module):
             raise ValueError(f"the matrix of a linear model is square, got shape {shape}")
 
     def __call__(self, state: Float[Array, "n"]) -> Float[Array, "n"]:
-        """The state one window later."""
+        """Return the state one window later."""
         if state.shape != self.matrix.shape[:1]:
             raise ValueError(f"this model has {self.matrix.shape[0]} variables, got shape {state.shape}")
         return self.matrix @ state

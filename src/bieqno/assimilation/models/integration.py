@@ -13,12 +13,6 @@ Tendency: TypeAlias = Callable[[Float[Array, "n"]], Float[Array, "n"]]
 def rk4(tendency: Tendency, state: Float[Array, "n"], *, step: float, steps: int) -> Float[Array, "n"]:
     """Integrate ``dz/dt = tendency(z)`` by the classical fourth-order Runge-Kutta method.
 
-    Args:
-        tendency: time derivative of one state.
-        state: where to begin.
-        step: length of a time step.
-        steps: how many of them.
-
     Example:
         >>> import jax.numpy as jnp
         >>> decayed = rk4(lambda z: -z, jnp.ones(1), step=0.1, steps=10)
@@ -37,7 +31,7 @@ def rk4(tendency: Tendency, state: Float[Array, "n"], *, step: float, steps: int
 
 
 def count_steps(window: float, step: float) -> int:
-    """Number of steps of length `step` in a `window`; a ValueError if it is not a whole number."""
+    """Return the number of steps of length `step` in a `window`; a ValueError if it is not a whole number."""
     steps = round(window / step) if step > 0 else 0
     if steps < 1 or abs(steps * step - window) > 1e-6 * window:
         raise ValueError(f"a window is a positive whole number of steps; got window {window} and step {step}")
@@ -67,6 +61,6 @@ class Flow(eqx.Module):
         count_steps(self.window, self.step)
 
     def __call__(self, state: Float[Array, "n"]) -> Float[Array, "n"]:
-        """The state one window later."""
+        """Return the state one window later."""
         steps = count_steps(self.window, self.step)
         return rk4(self.tendency, state, step=self.step, steps=steps)

@@ -34,12 +34,12 @@ class Lorenz63(eqx.Module):
         count_steps(self.window, self.step)
 
     def tendency(self, state: Float[Array, "3"]) -> Float[Array, "3"]:
-        """Time derivative of one state."""
+        """Return the time derivative of one state."""
         x, y, z = state
         return jnp.stack([self.sigma * (y - x), x * (self.rho - z) - y, x * y - self.beta * z])
 
     def __call__(self, state: Float[Array, "3"]) -> Float[Array, "3"]:
-        """The state one window later."""
+        """Return the state one window later."""
         if state.shape != (3,):
             raise ValueError(f"a Lorenz-63 state has 3 variables, got shape {state.shape}")
         steps = count_steps(self.window, self.step)
@@ -79,12 +79,12 @@ class Lorenz96(eqx.Module):
         return jnp.arange(self.size, dtype=float)[:, None]
 
     def tendency(self, state: Float[Array, "n"]) -> Float[Array, "n"]:
-        """Time derivative of one state."""
+        """Return the time derivative of one state."""
         ahead, behind, two_behind = (jnp.roll(state, shift) for shift in (-1, 1, 2))
         return (ahead - two_behind) * behind - state + self.forcing
 
     def __call__(self, state: Float[Array, "n"]) -> Float[Array, "n"]:
-        """The state one window later."""
+        """Return the state one window later."""
         if state.shape != (self.size,):
             raise ValueError(f"this model has {self.size} variables, got shape {state.shape}")
         steps = count_steps(self.window, self.step)

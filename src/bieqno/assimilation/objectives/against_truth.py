@@ -69,13 +69,7 @@ class AgainstTruth:
 
 
 class Runs(eqx.Module):
-    """Twin experiments under way with one ensemble size.
-
-    Args:
-        truth: where each truth is.
-        ensemble: the last analyses.
-        blown_up: number of ensembles so far that blew up and began anew.
-    """
+    """Twin experiments under way with one ensemble size."""
 
     truth: Float[Array, "B n"]
     ensemble: Float[Array, "B N n"]
@@ -118,12 +112,6 @@ class TruthLoss(eqx.Module):
 
     The CRPS is that of the ensemble as it is. The mean of a trained ensemble does not scatter by chance, and the score
     that is fair to random members would have too much spread: twice as much as the error at N = 3, unbounded at 2.
-
-    Args:
-        system: what is filtered.
-        climate: where truths begin.
-        missing: least and largest share of the values that is missing; the share of a run is drawn anew in each step.
-        windows: number of windows that are differentiated through.
     """
 
     system: System

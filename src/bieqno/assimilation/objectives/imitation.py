@@ -79,14 +79,7 @@ class Example(eqx.Module):
 
 
 class LessonSource(eqx.Module):
-    """A batch source over lessons: random lessons, random members of them, and a random displacement of the prior.
-
-    Args:
-        lessons: what was taught.
-        climate: standard deviation of each state variable.
-        model: the dynamics, if displaced members are to be run through the window; None to displace them at its end.
-        sizes, members, shift, noise, translation: see `Imitation`.
-    """
+    """A batch source over lessons: random lessons, random members of them, and a random displacement of the prior."""
 
     lessons: Lessons
     climate: Float[Array, "n"]
@@ -172,12 +165,7 @@ class LessonSource(eqx.Module):
 
 
 class ImitationLoss(eqx.Module):
-    """Mean squared distance to the teacher's posterior, over all sizes alike.
-
-    Args:
-        observation: how the lessons' states were observed.
-        unit: what distances are measured in.
-    """
+    """Mean squared distance to the teacher's posterior, over all sizes alike."""
 
     observation: Observation
     unit: Float[Array, ""]

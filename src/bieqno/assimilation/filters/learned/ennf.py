@@ -23,9 +23,9 @@ class Scaling(eqx.Module):
         state: of state variables, one for all.
         anomaly: of their distances from the ensemble mean, one for all.
         increment: of what an analysis adds to them, one for all.
-        predicted: of predicted observations, one a value.
-        predicted_anomaly: of their distances from the ensemble mean, one a value.
-        innovation: of the difference between observations and predictions, one a value.
+        predicted: of predicted observations, one per value.
+        predicted_anomaly: of their distances from the ensemble mean, one per value.
+        innovation: of the difference between observations and predictions, one per value.
 
     Example:
         >>> Scaling.unit(2).predicted.scale.tolist()
@@ -41,7 +41,7 @@ class Scaling(eqx.Module):
 
     @classmethod
     def unit(cls, observations: int) -> "Scaling":
-        """The one that changes nothing."""
+        """Return the one that changes nothing."""
         return cls(*[Standardiser.unit()] * 3, *[Standardiser.unit(observations)] * 3)
 
     @classmethod
@@ -52,7 +52,7 @@ class Scaling(eqx.Module):
         predicted: Float[Array, "k N m"],
         perturbed: Float[Array, "k N m"],
     ) -> "Scaling":
-        """The one that standardises a sample of analyses."""
+        """Return the one that standardises a sample of analyses."""
 
         def deviations(series: Float[Array, "k N _"]) -> Float[Array, "k N _"]:
             return series - jnp.mean(series, axis=1, keepdims=True)
@@ -170,17 +170,17 @@ class EnNF(eqx.Module):
         predicted: Float[Array, "k N m"],
         perturbed: Float[Array, "k N m"],
     ) -> "EnNF":
-        """The same filter, standardised to a sample of analyses."""
+        """Return the same filter, standardised to a sample of analyses."""
         return eqx.tree_at(lambda f: f.scaling, self, Scaling.of(prior, posterior, predicted, perturbed))
 
     def stacked(self, variables: int) -> "EnNF":
-        """The same filter with a copy of the weights for each state variable, to be fine-tuned apart."""
+        """Return the same filter with a copy of the weights for each state variable, to be fine-tuned apart."""
         leaves = jax.tree.leaves(eqx.filter(self.operator, eqx.is_array))
         copies = tuple(jnp.tile(leaf, (variables, *[1] * leaf.ndim)) for leaf in leaves)
         return eqx.tree_at(lambda f: f.weights, self, copies, is_leaf=lambda x: x is None)
 
     def acting_as(self, teacher: int | Int[Array, ""]) -> "EnNF":
-        """The same filter in the role of one of its teachers, counted from 0."""
+        """Return the same filter in the role of one of its teachers, counted from 0."""
         if not self.teachers or (isinstance(teacher, int) and not 0 <= teacher < self.teachers):
             raise ValueError(f"this filter has {self.teachers} teachers, counted from 0; got {teacher}")
         return eqx.tree_at(lambda f: f.teacher, self, jnp.asarray(teacher))

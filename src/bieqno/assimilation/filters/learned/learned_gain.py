@@ -1,4 +1,4 @@
-"""A learned filter that thinks as Kalman filters do: an equivariant operator gives the gain, and the observations enter linearly.
+"""A learned filter in the form of a Kalman filter: an equivariant operator gives the gain, and the observations enter linearly.
 
 The increment of a Kalman analysis is linear in the innovation, and its gain is a bounded function of second moments once all is
 measured in units of the innovation's covariance ``H P H^T + R``. Networks learn bounded functions well and products of
@@ -84,7 +84,7 @@ class LearnedGain(eqx.Module):
             )
 
     def acting_as(self, teacher: int | Int[Array, ""]) -> "LearnedGain":
-        """The same filter in the role of one of its teachers, counted from 0."""
+        """Return the same filter in the role of one of its teachers, counted from 0."""
         if not self.teachers or (isinstance(teacher, int) and not 0 <= teacher < self.teachers):
             raise ValueError(f"this filter has {self.teachers} teachers, counted from 0; got {teacher}")
         return eqx.tree_at(lambda f: f.teacher, self, jnp.asarray(teacher))
@@ -103,7 +103,9 @@ class LearnedGain(eqx.Module):
         innovation = observed.whiten((observed.value - predicted_mean)[None]) @ root
         perturbation = observed.whiten(perturbed - observed.value) @ root
         along = jnp.concatenate([jnp.broadcast_to(innovation, predicted.shape), predicted, perturbation], axis=1)
-        seen = jnp.concatenate([predicted, _standardised(observed.predict(ensemble))[0] * observed.mask], axis=1)
+        seen = jnp.concatenate(
+            [predicted, jnp.where(observed.mask, _standardised(observed.predict(ensemble))[0], 0)], axis=1
+        )
         code = [] if self.teacher is None else [jax.nn.one_hot(self.teacher, self.teachers)]
 
         def analyse(column: Float[Array, "N"]) -> Float[Array, "N"]:

@@ -18,7 +18,7 @@ BEYOND = 1.25  # how far beyond the farthest state of the free runs an analysis 
 
 
 class LocalEnNF(eqx.Module):
-    """Moves each variable by what was observed near it, as it has learned to; knows where things are.
+    """Moves each variable by what was observed near it, as it has learned to, given where things are.
 
     Takes ensembles of any size, any number of variables and observations, and missing values; on a periodic domain it is
     equivariant to translations. With nothing observed the prior is returned as it is. Trained by `train_filter`.

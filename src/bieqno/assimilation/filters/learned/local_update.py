@@ -3,7 +3,7 @@
 It is the paper's operator in full: equivariant to the members, invariant to the set of observations, each an element of
 relative position, innovation, prediction, error and covariance with the variable. What an ensemble knows is in its second
 moments; these are given to the networks, in units that keep them bounded, together with the increment that a Kalman filter
-with tapered covariances would make. The networks correct it, and begin with hardly correcting it.
+with tapered covariances would make. The networks correct it; before training they hardly do.
 
 What depends on places alone is computed once for each pattern of `Stencil`, not once a variable.
 """
@@ -15,17 +15,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bieqno.assimilation.filters.learned.local_features import LEAST, View, asinh, view
-from bieqno.assimilation.filters.learned.tapered_gain import taper
+from bieqno.assimilation.filters.learned.local_features import LEAST, View, asinh, taper, view
 from bieqno.assimilation.geometry import Neighbourhoods, Stencil
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import MLP, EquivariantOperator, Standardiser, TrunkAndBranch, frozen
 from bieqno.operators.many_sets import apply_to_columns, apply_to_sets, before_last, bias_of, combined, total
 
-BUMPS = 9  # by which a relative position is told to a network, along each dimension
+BUMPS = 9  # that encode a relative position, along each dimension
 # Numbers that describe an observation, its relation to a variable, and the variable.
 FACTS, RELATIONS, EXTRAS = 5, 4, 6
-CHUNK = 2**17  # numbers in a hidden layer: variables go in chunks of about this, which stay in the cache
+CHUNK = 2**17  # numbers in a hidden layer: variables are done in chunks of about this, which stay in the cache
 
 
 class LocalUpdate(eqx.Module):
@@ -33,11 +32,11 @@ class LocalUpdate(eqx.Module):
 
     Args:
         dimensions: of space.
-        state: standardises variables, one number a kind.
-        predicted: standardises predicted observations, one number a kind.
+        state: standardises variables, one number per kind.
+        predicted: standardises predicted observations, one number per kind.
         radius: how far an observation can act; relative positions are in units of it.
         reach: how far away other variables are looked at, likewise.
-        extent: how far from the mean an analysis may be, in standard deviations, one number a kind; None for no bound. A
+        extent: how far from the mean an analysis may be, in standard deviations, one number per kind; None for no bound. A
             member beyond all that a model does by itself would blow up in the next forecast.
         width: length of the hidden layers of the net that sees the ensemble as a whole.
         small: length of those that see one member or one observation.
@@ -118,7 +117,7 @@ class LocalUpdate(eqx.Module):
     def __call__(
         self, ensemble: Float[Array, "N n"], observed: Observed, around: Neighbourhoods, noise: Float[Array, "N n"]
     ) -> Float[Array, "N n"]:
-        """Analyse one window; `noise` is standard normal and makes room where members agree too much."""
+        """Analyse one window; `noise` is standard normal and adds spread where members agree too much."""
         count, size = ensemble.shape
         state, predicted, extent = self.state, self.predicted, self.extent
         radius = jax.nn.sigmoid(1 + self.taper[0] + self.taper[1] * jnp.log(count / 10))
@@ -168,7 +167,7 @@ class LocalUpdate(eqx.Module):
         means = total(psi[:, :C] * theirs.mean[:, None])
         spreads = total(psi[:, C : 2 * C] * theirs.log_spread[:, None])
         beside = combined(psi[:, 2 * C :], theirs.anomalies) * (root / local)
-        # Observations: what each says by itself, and what the Kalman gain would make of it.
+        # Observations: each by itself, and its part in a Kalman increment.
         near = seen.of_observations(row.near)
         heard = around.near.spread(around.near.present, row.near_pattern) * near.mask
         covariance = total(mine.anomalies * near.factor, axis=1)
@@ -229,7 +228,7 @@ class _Row(eqx.Module):
 
 
 def _place(stencil: Stencil, here: int, there: int) -> Float[Array, "r P k"]:
-    """Relative positions, as heights of bumps, which a network tells apart more easily than numbers; and both kinds."""
+    """Relative positions, as heights of bumps, which a network separates more easily than numbers; and both kinds."""
     centres = jnp.linspace(-1, 1, BUMPS)
     heights = jnp.exp(-0.5 * ((stencil.offset[..., None] - centres) * (BUMPS - 1) / 2) ** 2)
     patterns, others, dimensions = stencil.offset.shape
