@@ -9,7 +9,7 @@ import pytest
 from bieqno.assimilation import EnKF
 from bieqno.lab.methods.filters import as_array, as_filter
 from bieqno.lab.methods.regression import Prediction
-from bieqno.lab.studies import EXPERIMENTS, Cases, demo, lorenz63, provenance, run_key, step_1d, trig_2d
+from bieqno.lab.studies import EXPERIMENTS, Cases, demo, provenance, run_key, step_1d, trig_2d
 from bieqno.lab.study import Progress, Run
 
 
@@ -93,7 +93,7 @@ def test_a_filter_comes_back_as_it_was():
 
 
 def test_the_key_knows_what_the_numbers_depend_on():
-    settings = lorenz63.PRESETS["smoke"]
+    settings = EXPERIMENTS["lorenz63"].presets["smoke"]
     known = provenance("lorenz63", settings, 0)
     others = [
         provenance("lorenz63", settings, 1),

@@ -28,14 +28,9 @@ DIVERGED = "diverged"
 
 @dataclass(frozen=True)
 class Case(Generic[T]):
-    """What methods are compared on.
+    """What methods are compared on: `draw` returns the trial of a number, the same for every method.
 
-    Attributes:
-        name: as in rows.
-        draw: returns the trial of a number, the same for every method.
-        repetitions: number of trials.
-        about: further fields of the rows, such as `ensemble_size` and `protocol`.
-        label: tells cases of one name apart; the name itself by default.
+    `about` has further fields of the rows, such as `ensemble_size` and `protocol`; `label` tells cases of one name apart.
     """
 
     name: str
@@ -64,11 +59,8 @@ class Outcome(Generic[T]):
     @cached_property
     def scores(self) -> dict[str, np.ndarray]:
         """Every score with one value per repetition."""
-        names = [name for name in self.kept[0] if name.startswith(_SCORE)]
-        return {
-            name.removeprefix(_SCORE): np.concatenate([np.atleast_1d(kept[name]) for kept in self.kept])
-            for name in names
-        }
+        names = [name.removeprefix(_SCORE) for name in self.kept[0] if name.startswith(_SCORE)]
+        return {name: np.concatenate([np.atleast_1d(kept[_SCORE + name]) for kept in self.kept]) for name in names}
 
     @property
     def settings(self) -> dict[str, float]:
@@ -79,16 +71,12 @@ class Outcome(Generic[T]):
     def rows(self, metrics: Collection[str] = ()) -> list[Row]:
         """Return a row for each metric, all if none is named; runs that diverged are counted and not averaged."""
         about, scores = dict(self.case.about), dict(self.scores)
-        diverged = scores.pop(DIVERGED, None)
-        sound: Any = slice(None)
-        if diverged is not None:
-            sound = diverged < 0
+        if DIVERGED in scores:
+            sound = scores.pop(DIVERGED) < 0
+            scores = {name: values[sound] for name, values in scores.items()}
             about["diverged"] = int(np.sum(~sound))
-        return [
-            Row.of(self.case.name, self.method, metric, values[sound].tolist(), **about)
-            for metric, values in scores.items()
-            if not metrics or metric in metrics
-        ]
+        chosen = [name for name in scores if not metrics or name in metrics]
+        return [Row.of(self.case.name, self.method, name, scores[name].tolist(), **about) for name in chosen]
 
 
 def compare(
@@ -100,43 +88,29 @@ def compare(
 ) -> list[Outcome[T]]:
     """Run every wanted method of the plan on all trials of its case, and score it.
 
-    Args:
-        run: keeps finished trials, and hears of the progress.
-        plan: which method runs on which case.
-        score: from a trial and what a method made of it to scores; `seconds` is among what a method made.
-        keep: names of the arrays that figures need; settings are always kept.
+    `score` is given a trial and what a method made of it, `seconds` among it; arrays named in `keep` and settings are kept.
     """
+
+    def trial(case: Case[T], method: Method[T], repetition: int) -> dict[str, np.ndarray]:
+        drawn, begun = case.draw(repetition), time.perf_counter()
+        found = dict(method.run(drawn))
+        found.setdefault("seconds", np.array(time.perf_counter() - begun))
+        scores = {_SCORE + name: np.asarray(value) for name, value in score(drawn, found).items()}
+        order = {_ORDER: np.frombuffer(",".join(scores).encode(), np.uint8)}
+        return scores | order | {name: found[name] for name in found if name in keep or name.startswith(SETTING)}
+
     wanted = [(case, method) for case, method in plan if run.wants(method.name)]
     total, done = sum(case.repetitions for case, _ in wanted), 0
     outcomes = []
     for case, method in wanted:
-        kept = []
+        kept, label = [], case.label or case.name
         for repetition in range(case.repetitions):
-            label = case.label or case.name
             each = f", trial {repetition + 1} of {case.repetitions}" if case.repetitions > 1 else ""
             run.progress(f"{label}, {method.name}{each}", done, total)
-            compute = partial(_trial, case, method, repetition, score, keep)
-            found = run.cases.take(f"{label}/{repetition}/{method.name}", compute)
+            found = run.cases.take(f"{label}/{repetition}/{method.name}", partial(trial, case, method, repetition))
             # A file sorts its arrays by name; rows come in the order of the scores.
             names = found.pop(_ORDER).tobytes().decode().split(",")
             kept.append({**{name: found.pop(name) for name in names}, **found})
             done += 1
         outcomes.append(Outcome(case, method.name, kept))
     return outcomes
-
-
-def _trial(
-    case: Case[T],
-    method: Method[T],
-    repetition: int,
-    score: Callable[[T, Arrays], Mapping[str, Any]],
-    keep: Collection[str],
-) -> dict[str, np.ndarray]:
-    """Run a method on one trial; return its scores, its settings and the arrays to be kept."""
-    trial = case.draw(repetition)
-    begun = time.perf_counter()
-    found = dict(method.run(trial))
-    found.setdefault("seconds", np.array(time.perf_counter() - begun))
-    scores = {_SCORE + name: np.asarray(value) for name, value in score(trial, found).items()}
-    order = {_ORDER: np.frombuffer(",".join(scores).encode(), np.uint8)}
-    return scores | order | {name: found[name] for name in found if name in keep or name.startswith(SETTING)}

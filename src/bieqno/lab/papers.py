@@ -16,44 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation import (
-    ETKF,
-    LETKF,
-    AffineLaw,
-    EnKF,
-    Filter,
-    Inflated,
-    IterativeEnKF,
-    Lorenz63,
-    Lorenz96,
-    Observation,
-    ParticleFilter,
-    Places,
-    Rotated,
-    System,
-    Trials,
-    keep_mean,
-    make_trials,
-    run_trials,
-    simulate,
-    spin_up,
-    tune,
-)
+import bieqno.assimilation as da
+from bieqno.lab.methods.filters import RADII, classical_filters
 from bieqno.scores import relative_rmse, rmse
 
 LIMIT = 1e3  # far outside the climatology of all systems here
 
 
 class PaperSystem(eqx.Module):
-    """A twin experiment of the paper: a system whose truth begins at its state, and where first ensembles are.
+    """A twin experiment of the paper: a system whose truth begins at its state, and its first ensembles.
 
-    Args:
-        system: what is filtered.
-        baseline: from a key to the mean of the first ensemble.
-        deviation: standard deviation of the first ensemble about it.
+    `baseline` makes the mean of a first ensemble from a key; `deviation` is the standard deviation about it.
     """
 
-    system: System
+    system: da.System
     baseline: Callable[[PRNGKeyArray], Float[Array, "n"]]
     deviation: Float[Array, "n"]
 
@@ -66,21 +42,18 @@ class PaperSystem(eqx.Module):
         noise = jax.random.normal(member_key, (members, self.system.size), self.system.state.dtype)
         return centre + noise * self.deviation
 
-    def trials(self, windows: int, *, runs: int, members: int, one_record: bool = False, key: PRNGKeyArray) -> Trials:
+    def trials(
+        self, windows: int, *, runs: int, members: int, one_record: bool = False, key: PRNGKeyArray
+    ) -> da.Trials:
         """Return runs on the one truth of the experiment, each from a first ensemble of its own.
 
-        Args:
-            windows: how many windows.
-            runs: how many runs.
-            members: size of each ensemble.
-            one_record: the paper's protocol, in which all runs see the same observations.
-            key: for observation errors and ensembles.
+        With `one_record`, the paper's protocol, all runs see the same observations.
         """
 
-        def one(number: Array) -> Trials:
+        def one(number: Array) -> da.Trials:
             record_key, start_key = jax.random.split(jax.random.fold_in(key, number))
-            twin = simulate(self.system, windows, key=key if one_record else record_key)
-            return Trials(twin, self.ensemble(members, key=start_key), number)
+            twin = da.simulate(self.system, windows, key=key if one_record else record_key)
+            return da.Trials(twin, self.ensemble(members, key=start_key), number)
 
         return jax.vmap(one)(jnp.arange(runs))
 
@@ -93,12 +66,9 @@ def paper_lorenz63() -> PaperSystem:
         >>> paper_lorenz63().ensemble(50, key=jax.random.key(0)).shape
         (50, 3)
     """
-    model, observation = Lorenz63(window=0.5, step=0.01), Observation([0, 2], AffineLaw(0.1, 0.05))
-    return PaperSystem(
-        System(model, observation, jnp.array([-8.5, -7.0, 27.0]), limit=LIMIT),
-        lambda key: jnp.array([-8.0, -9.0, 28.0]),
-        jnp.sqrt(jnp.array([0.4, 2.0, 1.4])),
-    )
+    model, observation = da.Lorenz63(window=0.5, step=0.01), da.Observation([0, 2], da.AffineLaw(0.1, 0.05))
+    system = da.System(model, observation, jnp.array([-8.5, -7.0, 27.0]), limit=LIMIT)
+    return PaperSystem(system, lambda key: jnp.array([-8.0, -9.0, 28.0]), jnp.sqrt(jnp.array([0.4, 2.0, 1.4])))
 
 
 def paper_lorenz96() -> PaperSystem:
@@ -108,57 +78,47 @@ def paper_lorenz96() -> PaperSystem:
         >>> paper_lorenz96().system.observed
         8
     """
-    model, observation = Lorenz96(24, 8.0, window=0.2, step=0.01), Observation(range(2, 24, 3), AffineLaw(0.05, 0.1))
+    model = da.Lorenz96(24, 8.0, window=0.2, step=0.01)
+    observation = da.Observation(range(2, 24, 3), da.AffineLaw(0.05, 0.1))
     # The truth begins after five time units from a disturbed equilibrium, as in the paper.
-    rest = System(model, observation, jnp.full(24, 8.0).at[19].add(0.01))
-    state = spin_up(rest, 25, key=jax.random.key(0))[-1]
-    return PaperSystem(
-        System(model, observation, state, Places.grid(24, period=24.0), LIMIT),
-        lambda key: state + jax.random.normal(key, state.shape, state.dtype),
-        jnp.ones(24),
-    )
+    rest = da.System(model, observation, jnp.full(24, 8.0).at[19].add(0.01))
+    state = da.spin_up(rest, 25, key=jax.random.key(0))[-1]
+    system = da.System(model, observation, state, da.Places.grid(24, period=24.0), LIMIT)
+    return PaperSystem(system, lambda key: state + jax.random.normal(key, state.shape, state.dtype), jnp.ones(24))
 
 
-def sakov_lorenz63() -> System:
+def sakov_lorenz63() -> da.System:
     """Sakov, Oliver and Bertino (2012): all of Lorenz-63 observed every 0.25 with an error variance of 2."""
-    model, observation = Lorenz63(window=0.25, step=0.01), Observation(range(3), 2.0**0.5)
-    return System(model, observation, jnp.array([1.5, -1.5, 25.5]), limit=LIMIT)
+    model, observation = da.Lorenz63(window=0.25, step=0.01), da.Observation(range(3), 2.0**0.5)
+    return da.System(model, observation, jnp.array([1.5, -1.5, 25.5]), limit=LIMIT)
 
 
-def sakov_lorenz96() -> System:
+def sakov_lorenz96() -> da.System:
     """Sakov and Oke (2008): all 40 variables of Lorenz-96 observed every 0.05 with an error variance of 1."""
-    model, observation = Lorenz96(40, 8.0, window=0.05, step=0.05), Observation(range(40), 1.0)
-    return System(model, observation, jnp.full(40, 8.0), Places.grid(40, period=40.0), LIMIT)
+    model, observation = da.Lorenz96(40, 8.0, window=0.05, step=0.05), da.Observation(range(40), 1.0)
+    return da.System(model, observation, jnp.full(40, 8.0), da.Places.grid(40, period=40.0), LIMIT)
 
 
 class PublishedScore(eqx.Module):
-    """A tuned score that is published, and how to get it here.
+    """A tuned score that is published, and how to get it here: `build` makes the filter from settings to tune over.
 
-    Args:
-        source: the set-up and its citation.
-        method: the filter and its ensemble size.
-        expected: published error of the analysis mean.
-        tolerance: how far one may be from it.
-        system: what is filtered.
-        spread: standard deviation of first ensembles.
-        members: ensemble size.
-        build: makes the filter from its settings.
-        settings: what to tune over.
+    `source` is the set-up and its citation, `method` the filter with its ensemble size, `expected` the published error of the
+    analysis mean, and `spread` the standard deviation of first ensembles.
     """
 
     source: str
     method: str
     expected: float
     tolerance: float
-    system: System
+    system: da.System
     spread: float
     members: int
-    build: Callable[..., Filter]
+    build: Callable[..., da.Filter]
     settings: Mapping[str, Sequence[float]]
 
-    def trials(self, windows: int, truths: int, *, key: PRNGKeyArray) -> Trials:
+    def trials(self, windows: int, truths: int, *, key: PRNGKeyArray) -> da.Trials:
         """Return independent truths of the set-up."""
-        return make_trials(self.system, windows, truths=truths, members=self.members, spread=self.spread, key=key)
+        return da.make_trials(self.system, windows, truths=truths, members=self.members, spread=self.spread, key=key)
 
     def run(
         self, *, windows: int, truths: int, burn_in: int, tuning_windows: int, tuning_truths: int, key: PRNGKeyArray
@@ -166,7 +126,7 @@ class PublishedScore(eqx.Module):
         """Tune on truths of their own, then score on others; return the errors and the settings found."""
         tune_key, test_key, run_key = jax.random.split(key, 3)
         practice = self.trials(tuning_windows, tuning_truths, key=tune_key)
-        found = tune(self.build, self.settings, self.system, practice, burn_in=burn_in, key=run_key)
+        found = da.tune(self.build, self.settings, self.system, practice, burn_in=burn_in, key=run_key)
         trials = self.trials(windows, truths, key=test_key)
         return score(self.build(**found.best), self.system, trials, burn_in=burn_in, key=run_key), found.best
 
@@ -179,42 +139,39 @@ def published_scores() -> list[PublishedScore]:
         [0.18, 0.22, 0.22, 0.6, 0.27, 0.31]
     """
     lorenz63, lorenz96 = sakov_lorenz63(), sakov_lorenz96()
-    near = lorenz96.neighbours(18.0)
     ring = "Lorenz-96, 40 variables, all observed, R=1, window 0.05 (Sakov and Oke 2008)"
     convection = "Lorenz-63, all observed, R=2, window 0.25 (Sakov et al. 2012)"
 
-    def case(method: str, expected: float, build: Callable[..., Filter], **settings: Sequence[float]) -> PublishedScore:
+    def case(method: str, expected: float, **settings: Sequence[float]) -> PublishedScore:
         where, system, spread = (ring, lorenz96, 0.001**0.5) if expected < 0.25 else (convection, lorenz63, 2.0**0.5)
         tolerance = 0.02 if system is lorenz96 else 0.1 * expected
-        members = int(method.rpartition("=")[2])
-        return PublishedScore(where, method, expected, tolerance, system, spread, members, build, settings)
-
-    def etkf(inflation: float | Array) -> Filter:
-        return Rotated(Inflated(ETKF(), inflation))
-
-    def enkf(inflation: float | Array) -> Filter:
-        return Inflated(EnKF(), inflation)
-
-    def letkf(inflation: float | Array, radius: float | Array) -> Filter:
-        return Rotated(Inflated(LETKF(near, radius), inflation))
-
-    def ienkf(inflation: float | Array) -> Filter:
-        return Rotated(Inflated(IterativeEnKF(lorenz63.model), inflation))
+        name, _, members = method.partition(" N=")
+        build = classical_filters(system, radius=settings.get("radius", RADII))[f"{name} tuned"].build
+        return PublishedScore(where, method, expected, tolerance, system, spread, int(members), build, settings)
 
     return [
-        case("ETKF N=24", 0.18, etkf, inflation=[1.01, 1.013, 1.02, 1.04]),
-        case("EnKF N=40", 0.22, enkf, inflation=[1.04, 1.06, 1.08]),
-        case("LETKF N=7", 0.22, letkf, inflation=[1.02, 1.04, 1.06], radius=[11.0, 14.5, 18.0]),
-        case("ETKF N=10", 0.6, etkf, inflation=[1.0, 1.02, 1.05, 1.1]),
-        case("particle filter N=4000", 0.27, ParticleFilter, jitter=[0.2, 0.35, 0.5]),
-        case("iterative EnKF N=10", 0.31, ienkf, inflation=[1.0, 1.02, 1.05]),
+        case("ETKF N=24", 0.18, inflation=[1.01, 1.013, 1.02, 1.04]),
+        case("EnKF N=40", 0.22, inflation=[1.04, 1.06, 1.08]),
+        case("LETKF N=7", 0.22, inflation=[1.02, 1.04, 1.06], radius=[11.0, 14.5, 18.0]),
+        case("ETKF N=10", 0.6, inflation=[1.0, 1.02, 1.05, 1.1]),
+        case("particle filter N=4000", 0.27, jitter=[0.2, 0.35, 0.5]),
+        case("iterative EnKF N=10", 0.31, inflation=[1.0, 1.02, 1.05]),
     ]
 
 
-def score(filter: Filter, system: System, trials: Trials, *, burn_in: int, key: PRNGKeyArray) -> Float[np.ndarray, "r"]:
+def score(
+    filter: da.Filter,
+    system: da.System,
+    trials: da.Trials,
+    *,
+    error: Callable[[Array, Array], Array] = rmse,
+    burn_in: int = 0,
+    key: PRNGKeyArray,
+) -> Float[np.ndarray, "r"]:
     """Return the error of the analysis mean for every trial, averaged over windows; infinite if the run diverged."""
-    run = run_trials(filter, system, trials, record=keep_mean, key=key)
-    errors = jnp.mean(jax.vmap(rmse)(trials.twins.truth, run.kept)[:, burn_in:], axis=1)
+    run = da.run_trials(filter, system, trials, record=da.keep_mean, key=key)
+    errors = jax.vmap(error)(trials.twins.truth[:, burn_in:], run.kept[:, burn_in:])
+    errors = jnp.mean(errors.reshape(len(errors), -1), axis=1)
     return np.where(np.asarray(run.diverged) >= 0, np.inf, np.asarray(errors))
 
 
@@ -228,6 +185,4 @@ def paper_score(
     and 0.16 that fit the paper's curve.
     """
     trials = paper.trials(windows, runs=runs, members=members, key=key)
-    run = run_trials(EnKF(centred=False), paper.system, trials, record=keep_mean, key=key)
-    errors = jax.vmap(relative_rmse)(trials.twins.truth, run.kept)
-    return np.where(np.asarray(run.diverged) >= 0, np.inf, np.asarray(errors))
+    return score(da.EnKF(centred=False), paper.system, trials, error=relative_rmse, key=key)

@@ -23,6 +23,7 @@ import secrets
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import version
@@ -49,10 +50,8 @@ _DISPLAY = ("cli/", "lab/report/")  # what runs and shows experiments does not c
 class Row:
     """One number of an experiment: the mean of a metric over n repetitions, and its standard error (None if n = 1).
 
-    Attributes:
-        ensemble_size: members of a filter's ensemble; this and what follows is None, and not stored, for other methods.
-        protocol: whether a filter was tested on the ``paper``'s truth or on ``unseen`` ones.
-        diverged: number of further repetitions that diverged and are not in the mean.
+    Rows of filters also say on what truths they were tested (the ``paper``'s, ``unseen`` ones), and how many further repetitions
+    diverged and are not in the mean.
     """
 
     case: str
@@ -86,24 +85,19 @@ class Result:
 
     def parts(self) -> dict[str, "Result"]:
         """Return what was taken over from other experiments, by their names; a result of its own is its only part."""
-        names = dict.fromkeys(
-            name.split("/")[0] for name in (*self.arrays, *(row.case for row in self.rows)) if "/" in name
-        )
-        if not names:
-            return {self.experiment: self}
+        names = [name for name in (*self.arrays, *(row.case for row in self.rows)) if "/" in name]
         parts = {}
-        for name in names:
+        for name in dict.fromkeys(name.split("/")[0] for name in names):
             own = f"{name}/"
             rows = [replace(row, case=row.case.removeprefix(own)) for row in self.rows if row.case.startswith(own)]
             arrays = {key.removeprefix(own): found for key, found in self.arrays.items() if key.startswith(own)}
             parts[name] = Result(name, self.preset, self.seed, tuple(rows), arrays, self.config)
-        return parts
+        return parts or {self.experiment: self}
 
     def value(self, case: str, method: str, metric: str) -> float:
         """Return one number of the result; KeyError if it is not there."""
-        for row in self.rows:
-            if (row.case, row.method, row.metric) == (case, method, metric):
-                return row.value
+        for row in self.select(case=case, method=method, metric=metric):
+            return row.value
         raise KeyError(f"no {metric} of {method} in {case}")
 
     def select(self, **wanted: str | int | None) -> tuple[Row, ...]:
@@ -112,14 +106,8 @@ class Result:
 
     def metrics(self) -> dict[str, Any]:
         """Return the content of ``metrics.json``."""
-        rows = [
-            {
-                name: known_to_json(value)
-                for name, value in dataclasses.asdict(row).items()
-                if value is not None or name not in _OF_FILTERS
-            }
-            for row in self.rows
-        ]
+        every = (known_to_json(dataclasses.asdict(row)) for row in self.rows)
+        rows = [{key: x for key, x in row.items() if x is not None or key not in _OF_FILTERS} for row in every]
         return {"experiment": self.experiment, "preset": self.preset, "seed": self.seed, "rows": rows}
 
 
@@ -153,24 +141,18 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
 
 
 def read_result(folder: str | os.PathLike[str]) -> Result:
-    """Read what `write_result` stored (the figures are not read).
-
-    Raises:
-        FileNotFoundError: if there is no result in the folder.
-        ValueError: if its files hold something else.
-    """
+    """Read what `write_result` stored, but for the figures."""
     folder = Path(folder)
     stored = json.loads((folder / METRICS_FILE).read_text())
-    rows = tuple(
-        Row(**{**row, "value": math.nan if row["value"] is None else float(row["value"])}) for row in stored["rows"]
-    )
+    values = [math.nan if row["value"] is None else float(row["value"]) for row in stored["rows"]]
+    rows = tuple(Row(**{**row, "value": value}) for row, value in zip(stored["rows"], values, strict=True))
     config = json.loads((folder / CONFIG_FILE).read_text())
     if not isinstance(config, dict):
         raise ValueError(f"expected settings by name in {CONFIG_FILE}, got {type(config).__name__}")
-    found, cases = _read_arrays(folder / ARRAYS_FILE), list(dict.fromkeys(row.case for row in rows))
+    found = _read_arrays(folder / ARRAYS_FILE)
     # netCDF sorts groups by name; the experiment's own order is that of its rows.
-    names = sorted(found, key=lambda name: cases.index(name) if name in cases else len(cases))
-    arrays = {name: found[name] for name in names}
+    order = [*(row.case for row in rows), *found]
+    arrays = {name: found[name] for name in sorted(found, key=order.index)}
     return Result(stored["experiment"], stored["preset"], int(stored["seed"]), rows, arrays, config)
 
 
@@ -234,24 +216,20 @@ def _plain(value: Any) -> Any:
 def _read_arrays(path: Path) -> dict[str, xr.Dataset]:
     if not path.exists():  # not every experiment has any
         return {}
-    groups = xr.open_groups(path, engine="h5netcdf")
-    try:
+    with ExitStack() as stack:
+        groups = {name: stack.enter_context(found) for name, found in xr.open_groups(path, engine="h5netcdf").items()}
         # A group that only holds others is empty.
         return {name.removeprefix("/"): found.load() for name, found in groups.items() if found.variables}
-    finally:
-        for found in groups.values():
-            found.close()
 
 
 def _swap(fresh: Path, folder: Path, old: Path) -> None:
     """Put `fresh` where `folder` is. Two renames, the second undone if it fails: never a mixture of old and new."""
-    if not folder.exists():
-        fresh.rename(folder)
-        return
-    folder.rename(old)
+    if folder.exists():
+        folder.rename(old)
     try:
         fresh.rename(folder)
     except OSError:
-        old.rename(folder)
+        if old.exists():
+            old.rename(folder)
         raise
-    shutil.rmtree(old)
+    shutil.rmtree(old, ignore_errors=True)

@@ -8,9 +8,10 @@ name holds a digest of all that the numbers depend on: a run never reads the cas
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import numpy as np
@@ -56,11 +57,8 @@ class Cases:
         """Return the arrays of a case: read if it is finished, computed and kept otherwise."""
         path = self._path(name)
         if path is not None and path.exists():
-            try:
+            with suppress(PersistenceError):  # damaged: compute it again
                 found = read_tensors(path, kind=_KIND)[0]
-            except PersistenceError:
-                path.unlink()  # damaged: compute it again
-            else:
                 self.taken.append(self.prefix + name)
                 return found
         arrays = dict(compute())
@@ -121,13 +119,7 @@ class Run:
         """Return whether a method is to be run."""
         return not self.only or method in self.only
 
-    def progress(
-        self,
-        part: str,
-        done: int | float,
-        total: int | float = 1.0,
-        training: TrainingProgress | Progress | None = None,
-    ) -> None:
+    def progress(self, part: str, done: int | float, total: int | float = 1.0, training: Any = None) -> None:
         """Report the part that begins, how much is done, and the state of a training under way."""
         if self.on_progress is not None:
             step = (0, 0, None) if training is None else (training.step, training.steps, training.loss)
@@ -148,14 +140,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Description:
-    """What lists and reports say of a study.
+    """What lists and reports say of a study: a question in two sentences that need no paper, and the paper's claim.
 
-    Attributes:
-        title: in a few words.
-        question: what is asked, in two sentences that need no paper.
-        claim: what the paper claims.
-        minutes: about how long each preset takes on two quiet cores.
-        methods: names that can be chosen with ``--only``; empty if the methods cannot be run one by one.
+    `minutes` say how long each preset takes on two quiet cores; `methods` can be chosen with ``--only``, if there are any.
     """
 
     title: str
@@ -165,21 +152,9 @@ class Description:
     methods: tuple[str, ...] = ()
 
 
-@runtime_checkable
-class HasPreset(Protocol):
-    """What the settings of every experiment have."""
-
-    @property
-    def preset(self) -> str:
-        """Name of the settings."""
-
-
-S = TypeVar("S", bound=HasPreset)
-
-
 @dataclass(frozen=True)
-class Experiment(Generic[S]):
-    """A study with its name, description and presets (settings by name); `dataclasses.replace` makes one with another study.
+class Experiment:
+    """A study with its name, description and presets: settings by name, each of which knows its `preset`.
 
     Example:
         >>> from types import SimpleNamespace
@@ -194,32 +169,24 @@ class Experiment(Generic[S]):
 
     name: str
     description: Description
-    presets: Mapping[str, S]
-    study: Callable[[S, Run], Findings]
+    presets: Mapping[str, Any]
+    study: Callable[[Any, Run], Findings]
 
     def run(
         self,
-        settings: S | str = "quick",
+        settings: Any = "quick",
         *,
         seed: int = 0,
         only: Collection[str] = (),
         cases: Cases | None = None,
         on_progress: Callable[[Progress], None] | None = None,
     ) -> Result:
-        """Run the experiment.
-
-        Args:
-            settings: what to run, or the name of a preset.
-            seed: what everything random is derived from.
-            only: the methods to run, all if empty.
-            cases: where trainings and finished cases are kept.
-            on_progress: called before each part, and during training.
-        """
+        """Run the experiment with settings or those of a preset; `on_progress` is called before each part and in training."""
         if only and not self.description.methods:
             raise ValueError(f"{self.name} compares its methods with each other and cannot run only {', '.join(only)}")
         if isinstance(settings, str):
             if settings not in self.presets:
                 raise ValueError(f"there is no preset {settings!r}; {did_you_mean(settings, self.presets)}")
             settings = self.presets[settings]
-        rows, arrays = self.study(settings, Run(seed, only, Cases() if cases is None else cases, on_progress))
+        rows, arrays = self.study(settings, Run(seed, only, cases or Cases(), on_progress))
         return Result(self.name, settings.preset, seed, tuple(rows), arrays)

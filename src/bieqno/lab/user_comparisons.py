@@ -11,32 +11,14 @@ import numpy as np
 import scoringrules
 import xarray as xr
 from jaxtyping import Float, Int, PRNGKeyArray
+from scipy.stats import norm
 from sklearn.base import clone
 
-from bieqno.assimilation import Filter, System, Trials, make_trials
-from bieqno.lab.compare import DIVERGED, Case, Outcome, compare
+import bieqno.assimilation as da
+from bieqno.lab.compare import DIVERGED, Case, Method, Outcome, compare
+from bieqno.lab.methods import filters as twins
+from bieqno.lab.methods import regression
 from bieqno.lab.methods.classical_regressors import KERNELS
-from bieqno.lab.methods.filters import (
-    INFLATIONS,
-    RADII,
-    TwinTest,
-    classical_filters,
-    constant,
-    fixed,
-    no_assimilation,
-    score_filter,
-    tuned,
-)
-from bieqno.lab.methods.regression import (
-    Fit,
-    Prediction,
-    Problem,
-    Trial,
-    as_method,
-    of_trees,
-    score_prediction,
-    tuned_gp,
-)
 from bieqno.lab.results import Row
 from bieqno.lab.study import Run
 from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, metrics
@@ -51,12 +33,9 @@ OnProgress: TypeAlias = Callable[[int, int, str], None]
 class Entry:
     """A filter with one ensemble size on all truths of `compare_filters_on`.
 
-    Attributes:
-        settings: what tuning chose; empty where there was nothing to tune.
-        errors: RMSE of the analysis mean on each truth after the burn-in; NaN where the run diverged.
-        spreads: spread of the analysis ensemble likewise.
-        diverged: first window in which the run diverged, -1 if it never did.
-        mean: analysis means, NaN from a divergence on.
+    `settings` are what tuning chose. `errors` is the RMSE of the analysis mean on each truth after the burn-in, `spreads` the
+    spread of the analysis ensemble, both NaN where the run diverged; `diverged` is the window in which it did, or -1; `mean` are
+    the analysis means, NaN from a divergence on.
     """
 
     method: str
@@ -85,75 +64,59 @@ class Entry:
         return {**about, "diverged": self.lost, "rmse": error, "rmse_stderr": stderr, "spread": spread}
 
 
-TrialMaker: TypeAlias = Callable[..., Trials]
-"""Makes trials, given the number of windows, `truths`, `members` and a `key`."""
-
-
 def compare_filters_on(
-    system: System,
-    filters: Mapping[str, Filter],
+    system: da.System,
+    filters: Mapping[str, da.Filter],
     *,
     sizes: Sequence[int],
     truths: int,
     windows: int,
     burn_in: int,
     tuning: tuple[int, int],
-    inflation: Sequence[float] = INFLATIONS,
-    radius: Sequence[float] = RADII,
-    trials: TrialMaker | None = None,
+    inflation: Sequence[float] = twins.INFLATIONS,
+    radius: Sequence[float] = twins.RADII,
+    trials: Callable[..., da.Trials] | None = None,
     on_progress: OnProgress | None = None,
     key: PRNGKeyArray,
 ) -> tuple[list[Entry], Float[np.ndarray, "r T n"]]:
-    """Run filters beside all classical ones, tuned for every ensemble size, on truths that none of them has seen.
+    """Run ready filters beside all classical ones, tuned for every ensemble size, on truths that none of them has seen.
 
-    Args:
-        system: the twin experiment.
-        filters: those that are ready, by name.
-        sizes: ensemble sizes.
-        truths: number of unseen truths.
-        windows: length of a run.
-        burn_in: first windows that are not scored.
-        tuning: number and length of the truths that the classical filters are tuned on.
-        inflation: values to try.
-        radius: values to try where the system has places.
-        trials: makes the trials; None for `make_trials` of the system.
-        on_progress: called before each run.
-        key: for truths, observations, ensembles and analyses.
+    `tuning` is the number and length of the truths that the classical filters are tuned on, over the values of `inflation` and,
+    where the system has places, of `radius`. `trials` makes trials from a number of windows, `truths`, `members` and a `key`;
+    None for `make_trials` of the system. Return an entry for each filter and size, and the unseen truths.
     """
     test_key, tuning_key, run_key = jax.random.split(key, 3)
-    make: TrialMaker = partial(make_trials, system) if trials is None else trials
+    make = partial(da.make_trials, system) if trials is None else trials
 
-    def draw(size: int, repetition: int) -> TwinTest:
-        def practice() -> tuple[Trials, int]:
+    @cache
+    def draw(size: int, repetition: int) -> twins.TwinTest:
+        def practice() -> tuple[da.Trials, int]:
             chosen = make(tuning[1], truths=tuning[0], members=size, key=tuning_key)
             return chosen, min(burn_in, tuning[1] // 2)
 
         test = make(windows, truths=truths, members=size, key=test_key)
-        return TwinTest(system, test, practice, run_key, burn_in, label=f"N={size}")
+        return twins.TwinTest(system, test, practice, run_key, burn_in, label=f"N={size}")
 
-    run = _silent(on_progress)
-    ready: dict[str, Filter] = {"baseline": no_assimilation, **filters}
-    opponents = classical_filters(system, inflation=inflation, radius=radius).values()
-    methods = [
-        *(fixed(name, partial(constant, f)) for name, f in ready.items()),
-        *(tuned(one, run) for one in opponents),
-    ]
-    drawn = cache(draw)
-    cases = [Case(f"N={size}", partial(drawn, size), about={"ensemble_size": size}) for size in sizes]
+    run, ready = _silent(on_progress), {"baseline": twins.no_assimilation, **filters}
+    methods = [Method(name, partial(twins.run_filter, filter)) for name, filter in ready.items()]
+    opponents = twins.classical_filters(system, inflation=inflation, radius=radius).values()
+    methods += [twins.tuned(opponent, run) for opponent in opponents]
+    cases = [Case(f"N={size}", partial(draw, size), about={"ensemble_size": size}) for size in sizes]
     plan = [(case, method) for case in cases for method in methods]
     entries = []
-    for outcome in compare(run, plan, score_filter, keep=("mean",)):
+    for outcome in compare(run, plan, twins.score_filter, keep=("mean",)):
         scores, lost = outcome.scores, outcome.scores[DIVERGED] >= 0
         errors, spreads = (np.where(lost, np.nan, scores[name]) for name in ("rmse", "spread"))
         size, mean = outcome.case.about["ensemble_size"], outcome.kept[0]["mean"]
         entries.append(Entry(outcome.method, size, outcome.settings, errors, spreads, scores[DIVERGED], mean))
-    return entries, np.asarray(drawn(sizes[0], 0).trials.twins.truth)
+    return entries, np.asarray(draw(sizes[0], 0).trials.twins.truth)
 
 
 def entries_dataset(entries: Sequence[Entry], truth: Float[np.ndarray, "r T n"], *, window: float = 1.0) -> xr.Dataset:
     """Return truths and analysis means of all filters."""
     means = np.stack([entry.mean for entry in entries])
     about = {"long_name": "mean of the analysis ensemble, missing from a divergence on"}
+    labels = {name: ("entry", [getattr(entry, name) for entry in entries]) for name in ("method", "members")}
     return xr.Dataset(
         {
             "truth": (("run", "time", "state"), truth, {"long_name": "true state"}),
@@ -161,11 +124,7 @@ def entries_dataset(entries: Sequence[Entry], truth: Float[np.ndarray, "r T n"],
             "error": (("entry", "run"), np.stack([entry.errors for entry in entries]), {"long_name": "RMSE"}),
             "diverged": (("entry", "run"), np.stack([entry.diverged for entry in entries])),
         },
-        {
-            "method": ("entry", [entry.method for entry in entries]),
-            "members": ("entry", [entry.members for entry in entries]),
-            "time": ("time", window * np.arange(1, truth.shape[1] + 1)),
-        },
+        {**labels, "time": ("time", window * np.arange(1, truth.shape[1] + 1))},
         {"source": "bieqno", "title": "Filters compared in a twin experiment"},
     )
 
@@ -179,14 +138,10 @@ class Forecast:
     seconds: float
     likelihood: float | None = None
 
-    def nlpd(self, y: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
-        """Return the negative log predictive density of each value."""
-        z = (y - self.mean) / self.std
-        return 0.5 * z**2 + np.log(self.std) + 0.5 * math.log(2 * math.pi)
-
-    def crps(self, y: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
-        """Return the continuous ranked probability score of each value."""
-        return np.asarray(scoringrules.crps_normal(y, self.mean, self.std))
+    def losses(self, y: Float[np.ndarray, "k"]) -> dict[str, Float[np.ndarray, "k"]]:
+        """Return negative log predictive density and continuous ranked probability score of each value."""
+        nlpd = -norm.logpdf(y, self.mean, self.std)
+        return {"nlpd": nlpd, "crps": np.asarray(scoringrules.crps_normal(y, self.mean, self.std))}
 
 
 @dataclass(frozen=True)
@@ -206,16 +161,15 @@ class Evaluation:
     def scores(self, name: str) -> dict[str, float]:
         """Return the scores of a method; those that are means over rows with their standard errors."""
         forecast, y = self.forecasts[name], self.observed
-        found = {"rmse": metrics.rmse(forecast.mean, y)}
-        found |= _means({"nlpd": forecast.nlpd(y), "crps": forecast.crps(y)})
+        found = {"rmse": metrics.rmse(forecast.mean, y), **_means(forecast.losses(y))}
         for level in metrics.COVERAGE_LEVELS:
             found[f"coverage_{level * 100:g}"] = metrics.coverage(forecast.mean, forecast.std, y, level)
         return found | {"seconds": forecast.seconds}
 
     def difference(self) -> dict[str, float]:
         """Return the scores of gGP minus those of its opponent, row by row: negative is better."""
-        ours, theirs, y = self.forecasts["ggp"], self.forecasts[self.opponent], self.observed
-        return _means({"nlpd": ours.nlpd(y) - theirs.nlpd(y), "crps": ours.crps(y) - theirs.crps(y)})
+        ours, theirs = (self.forecasts[name].losses(self.observed) for name in ("ggp", self.opponent))
+        return _means({name: ours[name] - theirs[name] for name in ours})
 
     def reliability(self, name: str) -> Float[np.ndarray, "l"]:
         """Return the share of the held-out values inside central intervals, at each of `LEVELS`."""
@@ -255,21 +209,22 @@ def evaluate(
     Several splits make a cross-validation; `on_progress` is called before each fit.
     """
 
-    def trial(split: int) -> Trial:
+    @cache
+    def trial(split: int) -> regression.Trial:
         train, test = splits[split]
-        return Problem(X[train], y[train], X[test], y[test], y[test], None, np.arange(1)), 0
+        return regression.Problem(X[train], y[train], X[test], y[test], y[test], None, np.arange(1)), 0
 
-    def own(problem: Problem, seed: int) -> Prediction:
+    def own(problem: regression.Problem, seed: int) -> regression.Prediction:
         mean, std = clone(ggp).fit(problem.x, problem.y).predict(problem.points, return_std=True)
-        return Prediction(mean, std, np.diag(std[:1] ** 2))
+        return regression.Prediction(mean, std, np.diag(std[:1] ** 2))
 
-    processes = {f"gp-{kernel}": tuned_gp(kernel, known=False) for kernel in KERNELS}
-    fits: dict[str, Fit] = {"ggp": own, **processes, "trees": of_trees}
-    case = Case("table", cache(trial), len(splits))
-    plan = [(case, as_method(name, fit)) for name, fit in fits.items()]
-    outcomes = compare(_silent(on_progress), plan, score_prediction, keep=("mean", "std"))
+    processes = {f"gp-{kernel}": regression.tuned_gp(kernel, known=False) for kernel in KERNELS}
+    fits: dict[str, regression.Fit] = {"ggp": own, **processes, "trees": regression.of_trees}
+    case = Case("table", trial, len(splits))
+    plan = [(case, regression.as_method(name, fit)) for name, fit in fits.items()]
+    outcomes = compare(_silent(on_progress), plan, regression.score_prediction, keep=("mean", "std"))
 
-    def forecast(outcome: Outcome[Trial]) -> Forecast:
+    def forecast(outcome: Outcome[regression.Trial]) -> Forecast:
         mean, std = (np.concatenate([kept[name] for kept in outcome.kept]) for name in ("mean", "std"))
         likelihood = outcome.scores.get("log_marginal_likelihood")
         total = None if likelihood is None else float(np.sum(likelihood))

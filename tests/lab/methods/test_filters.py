@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bieqno import assimilation
 from bieqno.assimilation import EnKF, Lorenz63, Lorenz96, Observation, Places, System, make_trials
 from bieqno.lab.methods.filters import Tuned, TwinTest, classical_filters, run_filter, score_filter, tuned
 from bieqno.lab.study import Run
@@ -53,10 +54,8 @@ def test_all_classical_filters_of_a_system_run(system):
 
 
 def test_tests_of_one_label_are_tuned_once(monkeypatch):
-    from bieqno.lab.methods import filters
-
-    tune, calls = filters.tune, []
-    monkeypatch.setattr(filters, "tune", lambda *args, **more: calls.append(1) or tune(*args, **more))
+    tune, calls = assimilation.tune, []
+    monkeypatch.setattr(assimilation, "tune", lambda *args, **more: calls.append(1) or tune(*args, **more))
     opponent = classical_filters(SYSTEM)["EnKF tuned"]
     method = tuned(Tuned("EnKF tuned", opponent.build, {"inflation": (1.0, 1.1)}), Run())
     for label in ("N=4", "N=4", "N=8"):

@@ -13,23 +13,24 @@ from bieqno.lab.methods.filters import fixed, no_assimilation
 from bieqno.lab.papers import paper_lorenz63, paper_lorenz96
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.tables import study_tables
-from bieqno.lab.studies import EXPERIMENTS, Result, lorenz63, lorenz96, super_filter, write_result
+from bieqno.lab.studies import EXPERIMENTS, Result, super_filter, write_result
+from bieqno.lab.studies.lorenz import INFLATIONS_63, LORENZ63, LORENZ96
 from bieqno.lab.study import Run
 
 KEY = jax.random.key(0)
 
 
 def cases(paper):
-    settings = replace(lorenz63.PRESETS["smoke"], windows=6, runs=2, teacher_runs=3, truths=2)
+    settings = replace(LORENZ63.presets["smoke"], windows=6, runs=2, teacher_runs=3, truths=2)
     record_key, truth_key = jax.random.split(KEY)
     return paper_cases(settings, paper, record_key=record_key, truth_key=truth_key, tune_key=KEY, key=KEY)
 
 
 def test_presets_are_the_papers():
-    for module, runs, members, pairs, largest in ((lorenz63, 10, 50, 4_500, 16), (lorenz96, 30, 100, 108_000, 64)):
-        for preset in (module.PRESETS["quick"], module.PRESETS["paper"]):
+    for study, runs, members, pairs, largest in ((LORENZ63, 10, 50, 4_500, 16), (LORENZ96, 30, 100, 108_000, 64)):
+        for preset in (study.presets["quick"], study.presets["paper"]):
             assert (preset.teacher_runs, preset.teacher_members) == (runs, members)
-            variables = 3 if module is lorenz63 else 24
+            variables = 3 if study is LORENZ63 else 24
             assert preset.teacher_runs * preset.training_windows * variables == pairs
             assert (preset.windows, preset.runs) == (200, 5)
             assert preset.truths >= 5
@@ -108,15 +109,15 @@ def test_figures_and_tables_live_with_divergence(compared, tmp_path):
 
 
 def test_lorenz63_from_end_to_end():
-    settings = replace(lorenz63.PRESETS["smoke"], sizes=(2,), tuned_sizes=(2,))
-    result = lorenz63.EXPERIMENT.run(settings)
+    settings = replace(LORENZ63.presets["smoke"], sizes=(2,), tuned_sizes=(2,))
+    result = LORENZ63.run(settings)
     methods = {row.method for row in result.rows if row.protocol == "unseen"}
     assert methods == {"baseline", "EnKF", "EnNF", "EnKF tuned", "ETKF tuned", "particle filter"}
     assert all(np.isfinite(row.value) for row in result.select(method="EnNF"))
     assert result.value("training", "teacher", "runs_left_out") == 0
     # The winner of the tuning is told, and one of those that took part.
     found = result.value("N=2", "ETKF tuned", "inflation")
-    assert found in lorenz63.INFLATIONS
+    assert found in INFLATIONS_63
     shown = set(zip(*(column.cells for column in study_tables(result)[-1].columns), strict=True))
     assert ("ETKF, tuned", "N=2", "inflation", f"{found:.3g}") in shown
     assert set(filter_figures(result)) == {"errors", "dynamics", "trajectories"}

@@ -10,7 +10,7 @@ from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.pivots import error_metric, pivots
 from bieqno.lab.report.tables import html_tables
-from bieqno.lab.studies import Cases, Result, Row, irregular, large, lorenz63, mnmef
+from bieqno.lab.studies import EXPERIMENTS, Cases, Result, Row, irregular, large, mnmef
 
 SMALL = {"width": 8, "small": 4, "channels": 2}
 TINY = {"student": SMALL, "training": {"sizes": {2: 4}, "steps": 2}, "validation": SMOKE_VALIDATION}
@@ -23,7 +23,7 @@ def test_a_study_trains_tunes_scores_and_goes_on_where_it_was(tmp_path):
     )
     only = ("EnNF", "EnNF fine-tuned", "EnKF tuned")
     cases = Cases(tmp_path / "cases")
-    result = lorenz63.AGAINST_TRUTH.run(settings, only=only, cases=cases)
+    result = EXPERIMENTS["lorenz63-truth"].run(settings, only=only, cases=cases)
     assert {(row.method, row.ensemble_size) for row in result.rows if row.protocol == "unseen"} == {
         ("EnNF", 64), ("EnNF fine-tuned", 64), ("EnKF tuned", 4),
     }  # fmt: skip
@@ -34,7 +34,7 @@ def test_a_study_trains_tunes_scores_and_goes_on_where_it_was(tmp_path):
     for row in result.select(metric="rmse", protocol="unseen"):
         assert row.n + row.diverged == 2
     again = Cases(tmp_path / "cases")
-    assert lorenz63.AGAINST_TRUTH.run(settings, only=only, cases=again).rows == result.rows
+    assert EXPERIMENTS["lorenz63-truth"].run(settings, only=only, cases=again).rows == result.rows
     assert len(again.taken) >= 5  # two trainings and three runs
 
 

@@ -11,6 +11,7 @@ import itertools
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,9 @@ from sklearn.model_selection import KFold, cross_val_score
 from threadpoolctl import threadpool_limits
 
 # What differs between the kernels is one factor, made from its length scales and their bounds.
-Shape = Callable[[np.ndarray, np.ndarray], Kernel]
-_SHAPES: dict[str, Shape] = {
-    "se": lambda length, bounds: RBF(length, bounds),
-    "matern12": lambda length, bounds: Matern(length, bounds, nu=0.5),
-    "matern32": lambda length, bounds: Matern(length, bounds, nu=1.5),
-    "matern52": lambda length, bounds: Matern(length, bounds, nu=2.5),
-}
-KERNELS = (*_SHAPES, "two-se")
+_MATERN = {f"matern{k}2": partial(Matern, nu=k / 2) for k in (1, 3, 5)}
+_SHAPES: dict[str, Callable[..., Kernel]] = {"se": RBF, **_MATERN, "two-se": RBF}
+KERNELS = tuple(_SHAPES)
 
 # Starts of the variance and of a learned noise variance, in units of the mean square of y.
 _VARIANCES = (1.0, 0.3, 10.0)
@@ -46,12 +42,10 @@ _STOP = {"ftol": 1e-7, "gtol": 1e-4}  # relative to a log-likelihood of hundreds
 
 @dataclass(frozen=True)
 class TunedGP:
-    """A Gaussian process with its hyperparameters chosen.
+    """A Gaussian process with a constant mean and its hyperparameters chosen.
 
     Attributes:
-        regressor: the fitted scikit-learn estimator.
         noise: the known standard deviation of the observation noise; None if it is part of the kernel, learned.
-        mean: the constant mean of the process.
         log_marginal_likelihood: what was maximised, at the choice.
         at_bound: whether some hyperparameter ended at a bound, a sign that the kernel does not suit the data.
     """
@@ -84,17 +78,9 @@ def tune(
 ) -> TunedGP:
     """Fit a Gaussian process around the mean of the data by its marginal likelihood, from many starts.
 
-    Args:
-        x: inputs.
-        y: noisy values.
-        kernel: one of `KERNELS`; all have a variance and a length scale for each input, ``two-se`` has two of each.
-        noise: the known standard deviation of the noise, or None to learn it.
-        lengths: how many length scales to start from, between the spacing of the points and their range.
-        climbs: from how many of them to climb, best first, at each level of a learned noise; None: fewer where the data
-            are many.
-
-    Raises:
-        ValueError: if there is no such kernel.
+    All `KERNELS` have a variance and a length scale for each input, ``two-se`` has two of each. A `noise` of None is learned. The
+    search starts from `lengths` length scales between the spacing of the points and their range, and climbs from so many of them,
+    best first, at each level of a learned noise; `climbs=None` means fewer where the data are many.
     """
     if kernel not in KERNELS:
         raise ValueError(f"expected a kernel of {', '.join(KERNELS)}, got {kernel!r}")
@@ -121,12 +107,9 @@ def tune(
             best = int(np.argmin(values))
             return values[best], inside[best]
 
-        starts = [
-            start for group in groups for _, start in sorted(map(best_of, group), key=lambda pair: pair[0])[:climbs]
-        ]
-        ends = [
-            minimize(objective, start, jac=True, method="L-BFGS-B", bounds=bounds, options=_STOP) for start in starts
-        ]
+        ranked = [sorted(map(best_of, group), key=lambda pair: pair[0]) for group in groups]
+        climb = partial(minimize, objective, jac=True, method="L-BFGS-B", bounds=bounds, options=_STOP)
+        ends = [climb(start) for group in ranked for _, start in group[:climbs]]
         end = min(ends, key=lambda end: float(end.fun))
         return end.x, float(end.fun)
 
@@ -153,10 +136,9 @@ def _kernel(
     length_bounds = np.stack([spacing / 3, 10 * extent], axis=1)
     variance_bounds = (power * 1e-3, power * 1e3)
     grid = np.geomspace(spacing, extent, lengths)
-    shape = _SHAPES["se" if name == "two-se" else name]
 
     def one(length: np.ndarray) -> Kernel:
-        return ConstantKernel(power, variance_bounds) * shape(length, length_bounds)
+        return ConstantKernel(power, variance_bounds) * _SHAPES[name](length, length_bounds)
 
     def start(variance: float, length: np.ndarray) -> np.ndarray:
         return np.log([power * variance, *length])
@@ -170,12 +152,7 @@ def _kernel(
 
 
 def _fitted(
-    x: np.ndarray,
-    y: np.ndarray,
-    kernel: Kernel,
-    noise: float | None,
-    optimizer: str | Callable[..., Any],
-    mean: float = 0.0,
+    x: np.ndarray, y: np.ndarray, kernel: Kernel, noise: float | None, optimizer: Any, mean: float = 0.0
 ) -> TunedGP:
     # With the noise in the kernel, scikit-learn's own jitter is all that is added.
     alpha = 1e-10 if noise is None else noise**2
@@ -196,13 +173,9 @@ def _quietly(call: Callable[[], Any]) -> Any:
 
 @dataclass(frozen=True)
 class BoostedTrees:
-    """Gradient-boosted trees: one set for the mean, and one for each of two quantiles.
+    """Gradient-boosted trees: one set for the mean, and one for each of the quantiles at 0.05 and 0.95.
 
-    Attributes:
-        mean: predicts the mean.
-        low: predicts the quantile at 0.05.
-        high: predicts the quantile at 0.95.
-        floor: least standard deviation, a tenth of the cross-validated error of the mean: trees may let quantiles meet or cross.
+    `floor` is the least standard deviation, a tenth of the cross-validated error of the mean: quantiles may meet or cross.
     """
 
     mean: HistGradientBoostingRegressor
@@ -228,11 +201,9 @@ def tune_trees(x: Float[np.ndarray, "m d"], y: Float[np.ndarray, "m"], *, seed: 
     folds = KFold(min(5, len(y)), shuffle=True, random_state=seed)
 
     def best(score: object, **loss: Any) -> tuple[HistGradientBoostingRegressor, float]:
-        common = {"min_samples_leaf": 5, "early_stopping": False, **loss}
-        candidates = [
-            HistGradientBoostingRegressor(max_leaf_nodes=leaves, max_iter=rounds, **common)
-            for leaves, rounds in itertools.product((3, 8, 24), (50, 200))
-        ]
+        trees = partial(HistGradientBoostingRegressor, min_samples_leaf=5, early_stopping=False, **loss)
+        grid = itertools.product((3, 8, 24), (50, 200))
+        candidates = [trees(max_leaf_nodes=leaves, max_iter=rounds) for leaves, rounds in grid]
         scores = [cross_val_score(candidate, x, y, cv=folds, scoring=score).mean() for candidate in candidates]
         return candidates[int(np.argmax(scores))].fit(x, y), -float(max(scores))
 

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
@@ -12,99 +12,65 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation import (
-    EnKF,
-    EnNF,
-    Filter,
-    Imitation,
-    Lessons,
-    Observed,
-    System,
-    Trials,
-    Validation,
-    make_trials,
-    teach,
-    train_filter,
-)
-from bieqno.assimilation.models import Lorenz63, Lorenz96
+import bieqno.assimilation as da
 from bieqno.assimilation.models.integration import count_steps, rk4
 from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
-from bieqno.lab.methods.filters import (
-    LEARNED,
-    FilterSettings,
-    Tuned,
-    TwinTest,
-    as_array,
-    as_filter,
-    filter_rows,
-    fixed,
-    no_assimilation,
-    score_filter,
-    tuned,
-    twin_case,
-)
+from bieqno.lab.methods import filters
+from bieqno.lab.methods.filters import LEARNED, FilterSettings, TwinTest
 from bieqno.lab.papers import PaperSystem
 from bieqno.lab.results import Row
 from bieqno.lab.study import Findings, Run
 
+Model: TypeAlias = da.Lorenz63 | da.Lorenz96
 DRAWN = 1000  # larger ensembles than this are in no figure: their path between analyses is not kept
 
 
-def imitate(s: FilterSettings, system: System, lessons: Lessons, *, key: PRNGKeyArray, run: Run | None = None) -> EnNF:
+def imitate(s: FilterSettings, run: Run, system: da.System, lessons: da.Lessons, *, key: PRNGKeyArray) -> da.EnNF:
     """Train the paper's filter: one operator for all variables, then fine-tuned for each if the settings say so."""
     student_key, shared_key, own_key = jax.random.split(key, 3)
-    told = Run() if run is None else run
-    filter = lessons.standardise(EnNF(lessons.value.shape[1], **s.student, key=student_key))
-    parts = [("training", s.training, shared_key), ("fine-tuning", s.fine_tuning, own_key)]
-    for name, chosen, own in parts if s.fine_tuning else parts[:1]:
-        objective = Imitation(lessons, **{key: value for key, value in chosen.items() if key != "steps"})
-        student = filter.stacked(system.size) if name == "fine-tuning" else filter
-        settings: dict[str, Any] = {"steps": chosen["steps"], "validate": Validation(**s.validation)}
-        filter = train_filter(student, system, objective, **settings, on_progress=told.training(name), key=own).module
-    return filter
+    objective, about = partial(da.Imitation, lessons), dict[str, Any](validate=da.Validation(**s.validation))
+    student = lessons.standardise(da.EnNF(lessons.value.shape[1], **s.student, key=student_key))
+    result = filters.train(run, "training", student, system, objective, **s.training, **about, key=shared_key)
+    if s.fine_tuning:
+        own = result.module.stacked(system.size)
+        result = filters.train(run, "fine-tuning", own, system, objective, **s.fine_tuning, **about, key=own_key)
+    return result.module
 
 
 def imitation_study(
-    s: FilterSettings, run: Run, paper: PaperSystem, opponents: Sequence[Tuned], limit: Filter | None = None
+    s: FilterSettings, run: Run, paper: PaperSystem, opponents: Sequence[filters.Tuned], limit: da.Filter | None = None
 ) -> Findings:
-    """Teach, train, tune and compare on the paper's record and on unseen truths.
-
-    `limit` is a filter of `s.particles` members that shows what is possible.
-    """
+    """Teach, train, tune and compare, also with a `limit` of `s.particles` members, on the paper's record and unseen truths."""
     record_key, truth_key, tune_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 5)
 
     def learn() -> dict[str, np.ndarray]:
         run.progress("teacher", 0.0)
         lessons = paper_lessons(s, paper, record_key, run_key)
         begun = time.perf_counter()
-        ennf = imitate(s, paper.system, lessons, key=train_key, run=run.between(0.0, 0.5))
+        ennf = imitate(s, run.between(0.0, 0.5), paper.system, lessons, key=train_key)
         facts = {"seconds": time.perf_counter() - begun, "pairs": lessons.pairs, "runs_left_out": lessons.left_out}
-        return {"filter": as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
+        return {"filter": filters.as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
 
     learned = run.cases.take("training", learn) if run.wants(LEARNED) else {}
     cases = paper_cases(s, paper, record_key=record_key, truth_key=truth_key, tune_key=tune_key, key=run_key)
     methods = [
-        (fixed("baseline", lambda: no_assimilation), (1,)),
-        (fixed("EnKF", lambda: EnKF(centred=False)), s.sizes),
-        (fixed(LEARNED, lambda: as_filter(learned["filter"])), s.sizes),
-        *((tuned(opponent, run), s.tuned_sizes) for opponent in opponents),
+        (filters.fixed("baseline", lambda: filters.no_assimilation), (1,)),
+        (filters.fixed("EnKF", lambda: da.EnKF(centred=False)), s.sizes),
+        (filters.fixed(LEARNED, lambda: filters.as_filter(learned["filter"])), s.sizes),
+        *((filters.tuned(opponent, run), s.tuned_sizes) for opponent in opponents),
     ]
     if limit is not None and s.particles:
-        methods.append((fixed("particle filter", lambda: limit), (s.particles,)))
+        methods.append((filters.fixed("particle filter", lambda: limit), (s.particles,)))
     rows, arrays = compare_on_paper(run.between(0.5, 1.0), methods, cases)
-    rows += [
-        Row.of("training", LEARNED if name == "seconds" else "teacher", name, [float(learned[name])])
-        for name in ("seconds", "pairs", "runs_left_out")
-        if name in learned
-    ]
-    return rows, arrays
+    facts = {"seconds": LEARNED, "pairs": "teacher", "runs_left_out": "teacher"} if learned else {}
+    return [*rows, *(Row.of("training", of, name, [float(learned[name])]) for name, of in facts.items())], arrays
 
 
-def paper_lessons(s: FilterSettings, paper: PaperSystem, record_key: PRNGKeyArray, key: PRNGKeyArray) -> Lessons:
+def paper_lessons(s: FilterSettings, paper: PaperSystem, record_key: PRNGKeyArray, key: PRNGKeyArray) -> da.Lessons:
     """Return what the paper's teacher, an EnKF with many members, does on the first windows of its record."""
     runs, members = s.teacher_runs, s.teacher_members
     trials = paper.trials(s.training_windows, runs=runs, members=members, one_record=True, key=record_key)
-    return teach(EnKF(centred=False), paper.system, trials, key=key)
+    return da.teach(da.EnKF(centred=False), paper.system, trials, key=key)
 
 
 def paper_cases(
@@ -123,26 +89,23 @@ def paper_cases(
     """
     system, first = paper.system, s.teacher_runs
 
-    def trials(protocol: str, size: int) -> Trials:
+    def trials(protocol: str, size: int) -> da.Trials:
         if protocol == "unseen":
-            return make_trials(system, s.windows, truths=s.truths, members=size, key=truth_key)
+            return da.make_trials(system, s.windows, truths=s.truths, members=size, key=truth_key)
         made = paper.trials(s.windows, runs=first + s.runs, members=size, one_record=True, key=record_key)
         return jax.tree.map(lambda x: x[first:], made)
 
-    def practice(size: int) -> tuple[Trials, int]:
+    def practice(size: int) -> tuple[da.Trials, int]:
         truths, windows = s.tuning
-        return make_trials(system, windows, truths=truths, members=size, key=tune_key), windows // 10
+        return da.make_trials(system, windows, truths=truths, members=size, key=tune_key), windows // 10
 
+    @cache  # methods of one size share their trials
     def test(protocol: str, size: int) -> TwinTest:
         model: Any = system.model if size <= DRAWN else None
         chosen, record = trials(protocol, size), KeepPath(model)
         return TwinTest(system, chosen, partial(practice, size), key, record=record, label=f"N={size}")
 
-    @cache  # methods of one size share their trials
-    def case(protocol: str, size: int) -> Case[TwinTest]:
-        return twin_case(protocol, size, partial(test, protocol, size))
-
-    return {protocol: partial(case, protocol) for protocol in ("paper", "unseen")}
+    return {protocol: partial(filters.twin_case, test, protocol) for protocol in ("paper", "unseen")}
 
 
 def compare_on_paper(
@@ -152,23 +115,19 @@ def compare_on_paper(
 ) -> tuple[list[Row], dict[str, xr.Dataset]]:
     """Run each method with each of its sizes under every protocol; return relative errors and the series of figures."""
     plan = [(make(size), method) for method, sizes in methods for size in sizes for make in cases.values()]
-    outcomes = compare(run, plan, score_filter, keep=("mean", "path"))
+    outcomes = compare(run, plan, filters.score_filter, keep=("mean", "path"))
     found = {name: [o for o in outcomes if o.case.about["protocol"] == name] for name in cases}
     arrays = {protocol: _series(own) for protocol, own in found.items() if own}
-    return filter_rows(outcomes, ("relative_rmse",)), arrays
+    return filters.filter_rows(outcomes, ("relative_rmse",)), arrays
 
 
 class KeepPath(eqx.Module):
-    """Keeps mean and spread of each analysis, and the ensemble mean at every integration step of the window before it.
+    """Keeps mean and spread of each analysis and, given a model, the ensemble mean at every step of the window before it."""
 
-    Args:
-        model: the dynamics; None to keep no path.
-    """
-
-    model: Lorenz63 | Lorenz96 | None
+    model: Model | None
 
     def __call__(
-        self, prior: Float[Array, "N n"], posterior: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray
+        self, prior: Float[Array, "N n"], posterior: Float[Array, "N n"], observed: da.Observed, *, key: PRNGKeyArray
     ) -> dict[str, Array]:
         """Return what is kept of a window: the last step of its path shows the analysis."""
         mean = jnp.mean(posterior, axis=0)
@@ -179,7 +138,7 @@ class KeepPath(eqx.Module):
         return {**kept, "path": path_of(self.model, observed.start).at[-1].set(mean)}
 
 
-def path_of(model: Lorenz63 | Lorenz96, ensemble: Float[Array, "N n"]) -> Float[Array, "s n"]:
+def path_of(model: Model, ensemble: Float[Array, "N n"]) -> Float[Array, "s n"]:
     """Return the mean of an ensemble at every integration step of one window."""
 
     def step(z: Float[Array, "N n"], _: None) -> tuple[Array, Array]:
@@ -190,10 +149,7 @@ def path_of(model: Lorenz63 | Lorenz96, ensemble: Float[Array, "N n"]) -> Float[
 
 
 def _series(outcomes: Sequence[Outcome[TwinTest]]) -> xr.Dataset:
-    """Return truth and means of all runs, and the path of the first run between analyses.
-
-    An entry is a method with an ensemble size, for not every method is run with every size.
-    """
+    """Return truth and means of all runs, and the path of the first run between analyses."""
     test = outcomes[0].case.draw(0)
     model: Any = test.system.model  # one of the paper's
     truth = np.asarray(test.trials.twins.truth)
@@ -216,12 +172,11 @@ def _series(outcomes: Sequence[Outcome[TwinTest]]) -> xr.Dataset:
             "mean": (each, means, {"long_name": "analysis mean, NaN from a divergence on"}),
             "path": (("entry", "step", "variable"), np.stack([path(o.kept[0]) for o in outcomes]), of_path),
             "true_path": (("step", "variable"), true_path),
-            "error": (("entry", "run"), np.stack([outcome.scores["relative_rmse"] for outcome in outcomes])),
+            "error": (("entry", "run"), np.stack([o.scores["relative_rmse"] for o in outcomes])),
             "diverged": (("entry", "run"), np.stack([o.scores["diverged"] for o in outcomes]), of_divergence),
         },
         {
-            "method": ("entry", [outcome.method for outcome in outcomes]),
-            "ensemble_size": ("entry", [outcome.case.about["ensemble_size"] for outcome in outcomes]),
+            **filters.entry_labels(outcomes),
             "time": ("window", model.window * np.arange(1, truth.shape[1] + 1)),
             "path_time": ("step", model.step * np.arange(1, true_path.shape[0] + 1)),
         },

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import product
 from typing import Any
 
 import equinox as eqx
@@ -17,29 +18,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation import (
-    ETKF,
-    LETKF,
-    EnKF,
-    Filter,
-    Floored,
-    Inflated,
-    IterativeEnKF,
-    Observed,
-    ParticleFilter,
-    Record,
-    Rotated,
-    SerialEnSRF,
-    System,
-    Trials,
-    distances,
-    filter_from_bytes,
-    filter_to_bytes,
-    gaspari_cohn,
-    keep_moments,
-    run_trials,
-    tune,
-)
+import bieqno.assimilation as da
 from bieqno.lab.compare import DIVERGED, SETTING, Arrays, Case, Method, Outcome
 from bieqno.lab.results import Row
 from bieqno.lab.study import Run
@@ -57,43 +36,28 @@ _NORMAL_90 = 1.645  # half the width of the central 90 % of a normal law
 class TwinTest:
     """What a filter of one ensemble size is run on.
 
-    Attributes:
-        system: the twin experiment.
-        trials: truths, observations and first ensembles.
-        practice: makes other trials to tune on, and says how many of their first windows do not count.
-        key: for what is random in the filters.
-        burn_in: first windows of the trials that are not scored.
-        record: what is kept of each window; `mean`, and `spread` if it is to be scored.
-        label: tests of one label are tuned once.
+    `practice`, if there is something to tune, makes other trials and says how many of their first windows do not count; tests of
+    one label are tuned once. `record` keeps `mean` of each window, and `spread` if it is to be scored.
     """
 
-    system: System
-    trials: Trials
-    practice: Callable[[], tuple[Trials, int]]
+    system: da.System
+    trials: da.Trials
+    practice: Callable[[], tuple[da.Trials, int]] | None
     key: PRNGKeyArray
     burn_in: int = 0
-    record: Record = keep_moments
+    record: da.Record = da.keep_moments
     label: str = ""
 
 
 @dataclass(frozen=True)
 class FilterSettings:
-    """Settings of a study of a learned filter beside tuned ones.
+    """Settings of a study of a learned filter with ensembles of some `sizes` beside tuned ones of `tuned_sizes`.
 
     Attributes:
-        sizes: ensemble sizes of the filters that are not tuned.
-        tuned_sizes: ensemble sizes of the tuned ones, each tuned for itself.
-        truths: number of unseen truths.
-        windows: length of a test run.
-        burn_in: first windows that are not scored.
-        tuning: number and length of the truths that classical filters are tuned on.
-        student: settings of the untrained filter.
+        tuning: number and length of the truths that classical filters are tuned on; `truths` are unseen ones.
         training: settings of the objective, and `steps`: the budget of a training with early stopping.
         fine_tuning: those of a second training, for each variable or for each size; empty for none.
-        validation: settings of `Validation`.
-        teacher_runs: runs of the teacher, each from a first ensemble of its own.
-        training_windows: length of these; the test continues beyond.
-        runs: test runs on the paper's record.
+        training_windows: length of the teacher's runs; the `runs` of the test on the paper's record continue beyond.
         particles: size of a particle filter that shows what is possible; 0 for none.
     """
 
@@ -116,17 +80,13 @@ class FilterSettings:
 
 
 SMOKE_VALIDATION = {"truths": 2, "windows": 6, "burn_in": 1}
+SMOKE = FilterSettings("smoke", (2, 4), (4,), 2, 15, 0, (2, 15), validation=SMOKE_VALIDATION)
 
 
-def twin_case(protocol: str, size: int, make: Callable[[], TwinTest]) -> Case[TwinTest]:
-    """Return the case of a protocol and an ensemble size, whose test is made when it is first needed."""
-    made, about = cache(make), {"ensemble_size": size, "protocol": protocol}
-    return Case(f"N={size}", lambda _: made(), about=about, label=f"N={size}, {protocol}")
-
-
-def no_practice() -> tuple[Trials, int]:
-    """Refuse to tune: for tests of filters that are all ready."""
-    raise ValueError("these trials are for filters without settings to tune")
+def twin_case(test: Callable[[str, int], TwinTest], protocol: str, size: int) -> Case[TwinTest]:
+    """Return the case of a protocol and an ensemble size, whose test is made when it is needed."""
+    about = {"ensemble_size": size, "protocol": protocol}
+    return Case(f"N={size}", lambda _: test(protocol, size), about=about, label=f"N={size}, {protocol}")
 
 
 @dataclass(frozen=True)
@@ -134,70 +94,70 @@ class Tuned:
     """A classical filter with settings to be found: what builds it, and the values to try."""
 
     name: str
-    build: Callable[..., Filter]
+    build: Callable[..., da.Filter]
     grid: Mapping[str, Sequence[float]]
 
+    def tune(self, system: da.System, practice: da.Trials, burn_in: int, key: PRNGKeyArray) -> Arrays:
+        """Return the best of the settings to try."""
+        found = da.tune(self.build, self.grid, system, practice, burn_in=burn_in, key=key)
+        return {name: np.array(value) for name, value in found.best.items()}
 
-def no_assimilation(ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+    def at(self, settings: Arrays) -> da.Filter:
+        """Return the filter with settings, as arrays, so that filters of other settings share the compilation."""
+        return self.build(**{name: jnp.asarray(value, float) for name, value in settings.items()})
+
+
+def no_assimilation(ensemble: Float[Array, "N n"], observed: da.Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
     """Return the forecast, whatever was observed: the baseline."""
     return ensemble
 
 
 def classical_filters(
-    system: System,
+    system: da.System,
     *,
     inflation: Sequence[float] = INFLATIONS,
     radius: Sequence[float] = RADII,
     jitter: Sequence[float] = JITTERS,
     floor: float = 0.0,
 ) -> dict[str, Tuned]:
-    """Return the classical filters of a system by name, each with the settings that are to be tuned.
+    """Return the classical filters of a system by name, each with the values of its settings that are to be tried.
 
-    Args:
-        system: the twin experiment; local filters are among them where it says where its variables are.
-        inflation: factors of the anomalies to try.
-        radius: distances at which the influence of an observation ends.
-        jitter: of the particle filter, in units of its spread.
-        floor: least standard deviation of an observation error that the filters believe in, where the law passes through zero.
+    Local filters are among them where the system says where its variables are. `floor` is the least standard deviation of an
+    observation error that the filters assume, where the law passes through zero.
     """
 
-    def floored(filter: Filter) -> Filter:
-        return Floored(filter, floor) if floor else filter
+    def floored(filter: da.Filter) -> da.Filter:
+        return da.Floored(filter, floor) if floor else filter
 
-    def root(filter: Filter, inflation: float | Array) -> Filter:
-        return Rotated(Inflated(floored(filter), inflation))
+    def root(filter: da.Filter, inflation: float | Array) -> da.Filter:
+        return da.Rotated(da.Inflated(floored(filter), inflation))
 
     grid = {"inflation": inflation}
     local = {**grid, "radius": radius}
     found = [
-        Tuned("EnKF tuned", lambda inflation: Inflated(floored(EnKF()), inflation), grid),
-        Tuned("ETKF tuned", lambda inflation: root(ETKF(), inflation), grid),
-        Tuned("iterative EnKF tuned", lambda inflation: root(IterativeEnKF(system.model), inflation), grid),
-        Tuned("particle filter tuned", lambda jitter: floored(ParticleFilter(jitter)), {"jitter": jitter}),
+        Tuned("EnKF tuned", lambda inflation: da.Inflated(floored(da.EnKF()), inflation), grid),
+        Tuned("ETKF tuned", lambda inflation: root(da.ETKF(), inflation), grid),
+        Tuned("iterative EnKF tuned", lambda inflation: root(da.IterativeEnKF(system.model), inflation), grid),
+        Tuned("particle filter tuned", lambda jitter: floored(da.ParticleFilter(jitter)), {"jitter": jitter}),
     ]
     if system.places is None or system.observation_places is None:
-        found.append(Tuned("serial EnSRF tuned", lambda inflation: root(SerialEnSRF(), inflation), grid))
+        found.append(Tuned("serial EnSRF tuned", lambda inflation: root(da.SerialEnSRF(), inflation), grid))
     else:
         near, period = system.neighbours(max(radius)), system.places.period
         here, there = system.places.positions, system.observation_places.positions
 
-        def letkf(inflation: float | Array, radius: float | Array) -> Filter:
-            return root(LETKF(near, radius), inflation)
+        def letkf(inflation: float | Array, radius: float | Array) -> da.Filter:
+            return root(da.LETKF(near, radius), inflation)
 
-        def serial(inflation: float | Array, radius: float | Array) -> Filter:
-            tapers = (gaspari_cohn(distances(there, other, period=period), radius) for other in (here, there))
-            return root(SerialEnSRF(*tapers), inflation)
+        def serial(inflation: float | Array, radius: float | Array) -> da.Filter:
+            tapers = (da.gaspari_cohn(da.distances(there, other, period=period), radius) for other in (here, there))
+            return root(da.SerialEnSRF(*tapers), inflation)
 
         found += [Tuned("LETKF tuned", letkf, local), Tuned("serial EnSRF tuned", serial, local)]
     return {one.name: one for one in found}
 
 
-def constant(filter: Filter) -> Filter:
-    """Return a filter that is ready."""
-    return filter
-
-
-def fixed(name: str, build: Callable[[], Filter]) -> Method[TwinTest]:
+def fixed(name: str, build: Callable[[], da.Filter]) -> Method[TwinTest]:
     """Return the method of a filter that needs no tuning; it is built when it is first run."""
     built = cache(build)
     return Method(name, lambda test: run_filter(built(), test))
@@ -208,40 +168,44 @@ def tuned(opponent: Tuned, run: Run) -> Method[TwinTest]:
     known: dict[str, Arrays] = {}
 
     def search(test: TwinTest) -> Arrays:
-        practice, burn_in = test.practice()
-        found = tune(opponent.build, opponent.grid, test.system, practice, burn_in=burn_in, key=test.key)
-        return {name: np.array(value) for name, value in found.best.items()}
+        assert test.practice is not None, "nothing to tune on"
+        return opponent.tune(test.system, *test.practice(), test.key)
 
     def tuned_run(test: TwinTest) -> Arrays:
         if test.label not in known:
             known[test.label] = run.cases.take(f"tuning of {opponent.name}, {test.label}", lambda: search(test))
         settings = known[test.label]
-        # As arrays, so that filters of other settings share the compilation.
-        filter = opponent.build(**{name: jnp.asarray(value, float) for name, value in settings.items()})
-        return {**run_filter(filter, test), **{SETTING + name: value for name, value in settings.items()}}
+        return run_filter(opponent.at(settings), test) | {SETTING + name: value for name, value in settings.items()}
 
     return Method(opponent.name, tuned_run)
 
 
-def as_array(filter: Filter) -> np.ndarray:
+def train(
+    run: Run, name: str, student: Any, system: da.System, objective: Callable[..., Any], *, steps: int, **settings: Any
+) -> Any:
+    """Train a part of a run and return the `FitResult`; `settings` are `validate`, `key` and those of the objective."""
+    about = {"validate": settings.pop("validate"), "key": settings.pop("key"), "on_progress": run.training(name)}
+    checkpoint = run.cases.checkpoint(name)
+    return da.train_filter(student, system, objective(**settings), steps=steps, checkpoint=checkpoint, **about)
+
+
+def as_array(filter: da.Filter) -> np.ndarray:
     """Return a filter as an array of bytes that a case can keep."""
-    return np.frombuffer(filter_to_bytes(filter), np.uint8)
+    return np.frombuffer(da.filter_to_bytes(filter), np.uint8)
 
 
 def as_filter(content: np.ndarray) -> Any:
     """Return the filter that `as_array` was given."""
-    return filter_from_bytes(content.tobytes())
+    return da.filter_from_bytes(content.tobytes())
 
 
-def run_filter(filter: Filter, test: TwinTest) -> dict[str, np.ndarray]:
+def run_filter(filter: da.Filter, test: TwinTest) -> dict[str, np.ndarray]:
     """Run a filter on all trials; return what was kept, NaN from a divergence on, and the window of the divergence."""
-    done = run_trials(filter, test.system, test.trials, record=test.record, key=test.key)
+    done = da.run_trials(filter, test.system, test.trials, record=test.record, key=test.key)
     kept = done.kept if isinstance(done.kept, dict) else {"mean": done.kept}
-    diverged = np.asarray(done.diverged)
-    arrays = {name: np.array(series) for name, series in kept.items()}
-    for trial in np.flatnonzero(diverged >= 0):
-        for series in arrays.values():
-            series[trial, diverged[trial] :] = np.nan
+    arrays, diverged = {name: np.array(series) for name, series in kept.items()}, np.asarray(done.diverged)
+    for trial, series in product(np.flatnonzero(diverged >= 0), arrays.values()):
+        series[trial, diverged[trial] :] = np.nan
     return {**arrays, DIVERGED: diverged}
 
 
@@ -252,9 +216,8 @@ def score_filter(test: TwinTest, found: Arrays) -> dict[str, np.ndarray]:
     of it, but the members that a filter returns are no random draws.
     """
     size = test.trials.ensembles.shape[1]
-    scores = _scores(
-        test.trials.twins.truth, jnp.asarray(found["mean"]), jnp.asarray(found["spread"]), size, test.burn_in
-    )
+    mean, spread = jnp.asarray(found["mean"]), jnp.asarray(found["spread"])
+    scores = _scores(test.trials.twins.truth, mean, spread, size, test.burn_in)
     return {**{name: np.asarray(value) for name, value in scores.items()}, DIVERGED: found[DIVERGED]}
 
 
@@ -282,21 +245,20 @@ def filter_rows(outcomes: Sequence[Outcome[TwinTest]], metrics: Collection[str] 
         rows |= dict.fromkeys(outcome.rows(metrics))
         size, protocol = (outcome.case.about[name] for name in ("ensemble_size", "protocol"))
         name = f"N={size}" if protocol in ("paper", "unseen") else f"N={size}, {protocol}"
-        rows |= {
-            Row.of(name, outcome.method, key, [value], ensemble_size=size): None
-            for key, value in outcome.settings.items()
-        }
+        found = outcome.settings.items()
+        rows |= {Row.of(name, outcome.method, key, [value], ensemble_size=size): None for key, value in found}
     return list(rows)
+
+
+def entry_labels(outcomes: Sequence[Outcome[TwinTest]]) -> dict[str, tuple[str, list[Any]]]:
+    """Return coordinates of a dataset with one entry per method and ensemble size."""
+    sizes = [outcome.case.about["ensemble_size"] for outcome in outcomes]
+    return {"method": ("entry", [outcome.method for outcome in outcomes]), "ensemble_size": ("entry", sizes)}
 
 
 def scores_dataset(outcomes: Sequence[Outcome[TwinTest]]) -> xr.Dataset:
     """Return the scores of every truth."""
-    return xr.Dataset(
-        {"score": (("entry", "metric", "truth"), np.stack([[o.scores[name] for name in SCORES] for o in outcomes]))},
-        {
-            "method": ("entry", [outcome.method for outcome in outcomes]),
-            "network": ("entry", [outcome.case.about["protocol"] for outcome in outcomes]),
-            "ensemble_size": ("entry", [outcome.case.about["ensemble_size"] for outcome in outcomes]),
-            "metric": list(SCORES),
-        },
-    )
+    scores = np.stack([[outcome.scores[name] for name in SCORES] for outcome in outcomes])
+    networks = [outcome.case.about["protocol"] for outcome in outcomes]
+    labels: dict[str, Any] = {**entry_labels(outcomes), "network": ("entry", networks), "metric": list(SCORES)}
+    return xr.Dataset({"score": (("entry", "metric", "truth"), scores)}, labels)

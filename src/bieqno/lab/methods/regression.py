@@ -5,7 +5,7 @@ Every method gets the same observations and is scored at the same points on the 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any, TypeAlias, cast
 
@@ -24,22 +24,23 @@ RELIABILITY_LEVELS = np.concatenate([np.arange(0.05, 0.96, 0.05), [0.99]])
 BEST_GP = "gp-best"
 """The Gaussian process whose kernel is chosen anew in every repetition by the marginal likelihood, as a user would."""
 
+Function: TypeAlias = Callable[[np.ndarray], np.ndarray]
+
 # The order of tables and figures. The kernels know the noise unless their name says otherwise, gGP only if its name says so.
 _GGP = ("ggp", "ggp-fine-tuned", "ggp-experts", "ggp-known-noise", "ggp-trained", "ggp-paper")
 _GP = ("gp-se", "gp-se-learned-noise", "gp-paper", "gp-matern12", "gp-matern32", "gp-matern52", "gp-two-se")
 METHODS = (*_GGP, *_GP)
 TINY_GGP = {"max_steps": 20, "members": 2, "width": 16, "depth": 2, "rank": 4}
 """Settings of a `GGPRegressor` for smoke tests."""
+_BATCH = 32  # pairs in a step of the paper's form
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One data set and what is asked about it.
+    """One data set and what is asked about it: predictions of noisy new `values` at some `points`.
 
     Attributes:
-        points: where the function is predicted.
         truth: the clean function there; where only noisy values are known, these.
-        values: noisy new values there.
         noise: standard deviation of the noise; None if it is not known.
         cut: indices of the points whose joint covariance is kept.
         jump: which points lie near a jump, if the function has jumps.
@@ -53,6 +54,36 @@ class Problem:
     noise: float | None
     cut: Int[np.ndarray, "k"]
     jump: Bool[np.ndarray, "n"] | None = None
+
+
+def noisy_problem(
+    rng: np.random.Generator, function: Function, x: np.ndarray, points: np.ndarray, *, noise: float, **more: Any
+) -> Problem:
+    """Observe a function with noise; `more` is what else a `Problem` has."""
+    truth = function(points)
+    y = function(x) + noise * rng.standard_normal(len(x))
+    return Problem(x, y, points, truth, truth + noise * rng.standard_normal(len(points)), noise, **more)
+
+
+def grid(first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "n 2"]:
+    """Return all pairs of two coordinates, the first one the slow one."""
+    return np.stack(np.meshgrid(first, second, indexing="ij"), axis=-1).reshape(-1, 2).astype(float)
+
+
+@dataclass(frozen=True)
+class PaperSettings:
+    """What is run in a study of one of the paper's functions: so many `repetitions`, each with noise of its own.
+
+    The paper's form is trained on `pairs` of targets and observations; `points` are evenly spaced along each dimension, with both
+    ends; the opponents' tuning starts from so many `lengths`.
+    """
+
+    preset: str = "quick"
+    repetitions: int = 5
+    pairs: int = 20_000
+    points: int = 1000
+    ggp: Mapping[str, Any] = field(default_factory=dict)
+    lengths: int = 7
 
 
 @dataclass(frozen=True)
@@ -71,6 +102,8 @@ class Prediction:
 
 Fit: TypeAlias = Callable[[Problem, int], Prediction]
 """Fits a problem and predicts, given a seed for what is random in it."""
+Methods: TypeAlias = Callable[..., Mapping[str, Fit]]
+"""Makes the methods of a case by name from what `regression_methods` is given."""
 Trial: TypeAlias = tuple[Problem, int]
 
 
@@ -109,39 +142,27 @@ def as_method(name: str, fit: Fit) -> Method[Trial]:
 
 def score_prediction(trial: Trial, found: Arrays) -> dict[str, float]:
     """Score the predicted values of a problem."""
-    problem = trial[0]
-    about: dict[str, Any] = {
-        "truth": problem.truth,
-        "values": problem.values,
-        "noise": problem.noise,
-        "jump": problem.jump,
-    }
-    scores = metrics.scores(found["mean"], found["std"], **about)
+    mean, std, asked = found["mean"], found["std"], trial[0]
+    scores = metrics.scores(mean, std, truth=asked.truth, values=asked.values, noise=asked.noise, jump=asked.jump)
     return scores | {name: float(found[name]) for name in ("log_marginal_likelihood", "seconds") if name in found}
 
 
 def _with_best(outcomes: Sequence[Outcome[Trial]]) -> list[Outcome[Trial]]:
     """Add the kernel that the marginal likelihood prefers in each repetition, and to each candidate whether it was that one."""
     # Likelihoods compare only under the same knowledge of the noise, and between tuned processes.
-    candidates = [
-        outcome
-        for outcome in outcomes
-        if "log_marginal_likelihood" in outcome.scores and not outcome.method.endswith(("-paper", "-learned-noise"))
-    ]
+    others = ("-paper", "-learned-noise")
+    stating = [outcome for outcome in outcomes if "log_marginal_likelihood" in outcome.scores]
+    candidates = [outcome for outcome in stating if not outcome.method.endswith(others)]
     if not candidates:
         return list(outcomes)
     best = np.argmax([outcome.scores["log_marginal_likelihood"] for outcome in candidates], axis=0)
     seconds = np.sum([outcome.scores["seconds"] for outcome in candidates], axis=0)
     kept = [{**candidates[k].kept[i], "score.seconds": seconds[i]} for i, k in enumerate(best)]
-
-    def marked(outcome: Outcome[Trial]) -> Outcome[Trial]:
-        if outcome not in candidates:
-            return outcome
-        chosen = (best == candidates.index(outcome)).astype(float)
-        pairs = zip(outcome.kept, chosen, strict=True)
-        return replace(outcome, kept=[{**kept, "score.chosen": own} for kept, own in pairs])
-
-    return [*map(marked, outcomes), Outcome(candidates[0].case, BEST_GP, kept)]
+    marked = {outcome.method: outcome for outcome in outcomes}
+    for k, one in enumerate(candidates):
+        pairs = zip(one.kept, (best == k).astype(float), strict=True)
+        marked[one.method] = replace(one, kept=[{**kept, "score.chosen": own} for kept, own in pairs])
+    return [*marked.values(), Outcome(candidates[0].case, BEST_GP, kept)]
 
 
 def _dataset(outcomes: Sequence[Outcome[Trial]]) -> xr.Dataset:
@@ -164,7 +185,7 @@ def _dataset(outcomes: Sequence[Outcome[Trial]]) -> xr.Dataset:
         each = [metrics.reliability(k["mean"], k["std"], problem.values, RELIABILITY_LEVELS) for k, problem in found]
         return np.mean(each, axis=0)
 
-    each, of_std = ("repetition", "method", "point"), "predicted standard deviation of noisy values"
+    each, of_std = ("repetition", "method", "point"), {"long_name": "predicted standard deviation of noisy values"}
     covariance = np.stack([outcome.kept[0]["covariance"] for outcome in outcomes]).astype(np.float32)
     of_covariance = {"long_name": "predicted covariance of noisy values along the cut, first repetition"}
     return xr.Dataset(
@@ -174,7 +195,7 @@ def _dataset(outcomes: Sequence[Outcome[Trial]]) -> xr.Dataset:
             "x": (("point", "input"), first.points),
             "truth": (("point",), first.truth),
             "mean": (each, stacked("mean"), {"long_name": "predicted mean"}),
-            "std": (each, stacked("std"), {"long_name": of_std}),
+            "std": (each, stacked("std"), of_std),
             "covariance": (("method", "cut", "other"), covariance, of_covariance),
             "cut_point": (("cut",), first.cut),
             "reliability": (("method", "level"), np.stack([reliability(outcome) for outcome in outcomes])),
@@ -229,21 +250,15 @@ def trained_ggp(settings: Mapping[str, Any]) -> Fit:
     return lambda problem, seed: of_ggp(GGPRegressor(**settings, random_state=seed), problem)
 
 
-def regression_methods(
-    *, targets: int, pairs: int, ggp: Mapping[str, Any], lengths: int, batch_size: int = 32
-) -> dict[str, Fit]:
+def regression_methods(*, targets: int, pairs: int, ggp: Mapping[str, Any], lengths: int) -> dict[str, Fit]:
     """Return all methods of a case of the paper.
 
-    Args:
-        targets: the paper's M', how many points of each random split are predicted.
-        pairs: the paper's number of sampled pairs.
-        ggp: settings of a `GGPRegressor`; width, depth and rank are used for the paper's form too.
-        lengths: number of length scales that the tuned processes start from.
-        batch_size: pairs in a step of the paper's form.
+    `targets` is the paper's M', how many points of each random split are predicted. Of `ggp`, the settings of a `GGPRegressor`,
+    the paper's form takes width, depth and rank. `pairs` and `lengths` are those of `PaperSettings`.
     """
     # Nothing is held out and no noise is known: every pair is seen once, as in the paper.
     shape = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp}
-    steps = {"max_steps": math.ceil(pairs / batch_size), "batch_size": batch_size, "members": 1}
+    steps = {"max_steps": math.ceil(pairs / _BATCH), "batch_size": _BATCH, "members": 1}
     paper = {**shape, **steps, "set_interaction": True, "targets": targets, "observations": None}
 
     def untuned(problem: Problem, seed: int) -> Prediction:

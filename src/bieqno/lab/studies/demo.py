@@ -7,14 +7,19 @@ from typing import Any
 import xarray as xr
 
 from bieqno.lab.results import Row
-from bieqno.lab.studies import lorenz63, lorenz96, step_1d, trig_2d
+from bieqno.lab.studies import lorenz, step_1d, trig_2d
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
-_MODULES = (step_1d, trig_2d, lorenz63, lorenz96)
-_STUDIES: tuple[Experiment[Any], ...] = tuple(module.EXPERIMENT for module in _MODULES)
+_STUDIES: tuple[Experiment, ...] = (step_1d.EXPERIMENT, trig_2d.EXPERIMENT, lorenz.LORENZ63, lorenz.LORENZ96)
 _LEFT_OUT = ("particle filter", "ggp-fine-tuned", "ggp-trained")
 """Methods for which there is no time. A particle filter of as many particles as there would be time for loses truths: it
 would not show what is possible."""
+
+
+def _methods(study: Experiment) -> list[str]:
+    return [name for name in study.description.methods if name not in _LEFT_OUT]
+
+
 DESCRIPTION = Description(
     title="A choice of everything",
     question="What can be seen of the paper in a few minutes? Smaller versions of four studies: fewer data sets, ensemble sizes "
@@ -22,20 +27,13 @@ DESCRIPTION = Description(
     "50,000; gGP itself is trained on nothing here, having learned from random functions before.",
     claim="Those of step-1d, trig-2d, lorenz63 and lorenz96.",
     minutes={"smoke": 2.0, "quick": 6.0},
-    methods=tuple(
-        dict.fromkeys(name for study in _STUDIES for name in study.description.methods if name not in _LEFT_OUT)
-    ),
+    methods=tuple(dict.fromkeys(name for study in _STUDIES for name in _methods(study))),
 )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run.
-
-    Attributes:
-        preset: name of the settings.
-        studies: the settings of each study that is taken over.
-    """
+    """What is run: the settings of each study that is taken over."""
 
     preset: str
     studies: Mapping[str, Any]
@@ -67,11 +65,9 @@ def study(s: Settings, run: Run) -> Findings:
     rows: list[Row] = []
     arrays: dict[str, xr.Dataset] = {}
     for place, one in enumerate(wanted):
-        chosen = run.only or [name for name in one.description.methods if name not in _LEFT_OUT]
         part = run.between(place / len(wanted), (place + 1) / len(wanted), f"{one.name}, ")
-        own_rows, own_arrays = one.study(
-            s.studies[one.name], replace(part, only=chosen, cases=run.cases.within(one.name))
-        )
+        part = replace(part, only=run.only or _methods(one), cases=run.cases.within(one.name))
+        own_rows, own_arrays = one.study(s.studies[one.name], part)
         rows += [replace(row, case=f"{one.name}/{row.case}") for row in own_rows]
         arrays |= {f"{one.name}/{name}": found for name, found in own_arrays.items()}
     return rows, arrays

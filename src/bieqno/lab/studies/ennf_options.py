@@ -6,60 +6,54 @@ paper's law is evaluated at the truth, which can be read off it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias
 
 import jax
 import numpy as np
 
-from bieqno.assimilation import EnKF
-from bieqno.lab.compare import Method
+from bieqno.assimilation import EnKF, Filter
+from bieqno.lab.methods import filters
 from bieqno.lab.methods.ennf_paper import compare_on_paper, imitate, paper_cases, paper_lessons
-from bieqno.lab.methods.filters import FilterSettings, TwinTest, as_array, as_filter, fixed
 from bieqno.lab.papers import paper_lorenz63
-from bieqno.lab.studies import lorenz63
+from bieqno.lab.studies.lorenz import LORENZ63
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
-_TRAINING = {**lorenz63.PRESETS["quick"].training, "steps": 2500}
+_TRAINING = {**LORENZ63.presets["quick"].training, "steps": 2500}
 PRESETS = {
-    "smoke": replace(lorenz63.PRESETS["smoke"], sizes=(2,)),
-    "quick": replace(lorenz63.PRESETS["quick"], sizes=(2, 16), student={"width": 32}, training=_TRAINING),
-    "paper": replace(lorenz63.PRESETS["paper"], sizes=(2, 4, 16)),
+    "smoke": replace(LORENZ63.presets["smoke"], sizes=(2,)),
+    "quick": replace(LORENZ63.presets["quick"], sizes=(2, 16), student={"width": 32}, training=_TRAINING),
+    "paper": replace(LORENZ63.presets["paper"], sizes=(2, 4, 16)),
 }
+Change: TypeAlias = Callable[[filters.FilterSettings], filters.FilterSettings]
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A name for a choice, and the settings that it changes."""
+def variants() -> dict[str, Change]:
+    """Return the default, and what differs from it in one choice, by the change of the settings."""
 
-    name: str
-    change: Callable[[FilterSettings], FilterSettings]
-
-
-def variants() -> list[Variant]:
-    """The default, and what differs from it in one choice."""
-
-    def student(**options: bool) -> Callable[[FilterSettings], FilterSettings]:
+    def student(**options: bool) -> Change:
         return lambda s: replace(s, student={**s.student, **options})
 
-    def training(**options: float) -> Callable[[FilterSettings], FilterSettings]:
+    def training(**options: float) -> Change:
         return lambda s: replace(s, training={**s.training, **options})
 
-    def whole_ensembles(s: FilterSettings) -> FilterSettings:
+    def whole_ensembles(s: filters.FilterSettings) -> filters.FilterSettings:
         members = max(s.teacher_members, 2 * s.training.get("members", 512) // s.teacher_members * s.teacher_members)
         return replace(s, training={**s.training, "sizes": (s.teacher_members,), "members": members})
 
-    def stacked(s: FilterSettings) -> FilterSettings:
+    def stacked(s: filters.FilterSettings) -> filters.FilterSettings:
         return replace(s, fine_tuning={**s.training, "steps": s.training["steps"] // 4, "learning_rate": 5e-4})
 
-    return [
-        Variant("EnNF", lambda s: s),
-        Variant("EnNF, full value", student(increment=False)),
-        Variant("EnNF, no anomalies", student(anomalies=False)),
-        Variant("EnNF, error input", student(error_input=True)),
-        Variant("EnNF, whole ensembles", whole_ensembles),
-        Variant("EnNF, good priors only", training(shift=0.0, noise=0.0)),
-        Variant("EnNF, stacked weights", stacked),
-    ]
+    return {
+        "EnNF": lambda s: s,
+        "EnNF, full value": student(increment=False),
+        "EnNF, no anomalies": student(anomalies=False),
+        "EnNF, error input": student(error_input=True),
+        "EnNF, whole ensembles": whole_ensembles,
+        "EnNF, good priors only": training(shift=0.0, noise=0.0),
+        "EnNF, stacked weights": stacked,
+    }
 
 
 DESCRIPTION = Description(
@@ -68,24 +62,24 @@ DESCRIPTION = Description(
     "which priors are shown, one network or one for each variable. What does the error become when one of them is changed?",
     claim="None; the paper does not vary them.",
     minutes={"smoke": 1.0, "quick": 5.0, "paper": 50.0},
-    methods=("EnKF", *(variant.name for variant in variants())),
+    methods=("EnKF", *variants()),
 )
 
 
-def study(s: FilterSettings, run: Run) -> Findings:
+def study(s: filters.FilterSettings, run: Run) -> Findings:
     """Train every variant on the same lessons, and compare them with their teacher."""
     paper = paper_lorenz63()
     record_key, truth_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 4)
     lessons = paper_lessons(s, paper, record_key, run_key)
 
-    def method(variant: Variant) -> Method[TwinTest]:
+    def learned(name: str, change: Change) -> Filter:
         def learn() -> dict[str, np.ndarray]:
-            return {"filter": as_array(imitate(variant.change(s), paper.system, lessons, key=train_key))}
+            return {"filter": filters.as_array(imitate(change(s), Run(), paper.system, lessons, key=train_key))}
 
-        name = f"training of {variant.name}"
-        return fixed(variant.name, lambda: as_filter(run.cases.take(name, learn)["filter"]))
+        return filters.as_filter(run.cases.take(f"training of {name}", learn)["filter"])
 
-    methods = [fixed("EnKF", lambda: EnKF(centred=False)), *map(method, variants())]
+    methods = [filters.fixed("EnKF", lambda: EnKF(centred=False))]
+    methods += [filters.fixed(name, partial(learned, name, change)) for name, change in variants().items()]
     keys = {"record_key": record_key, "truth_key": truth_key, "tune_key": train_key, "key": run_key}
     rows, _ = compare_on_paper(run, [(one, s.sizes) for one in methods], paper_cases(s, paper, **keys))
     return rows, {}

@@ -20,27 +20,17 @@ DESCRIPTION = Description(
     minutes={"smoke": 1.5, "quick": 6.0, "paper": 60.0},
     methods=("EnNF", "LETKF tuned"),
 )
-_PAPER = FilterSettings(
-    "paper",
-    sizes=(5, 10, 20, 40),
-    tuned_sizes=(10, 20, 40),
-    truths=32,
-    windows=600,
-    burn_in=100,
-    tuning=(8, 300),
-    student={"radius": 10.0},
-    training={"sizes": mnmef.LESSONS, "missing": (0.5, 0.95), "steps": 10_000},
-)
+_STUDENT, _MISSING = {"radius": 10.0}, (0.5, 0.95)
+_QUICK = {"sizes": {5: 24, 10: 16, 20: 8}, "missing": _MISSING, "steps": 1500}
+_LONG = {"sizes": mnmef.LESSONS, "missing": _MISSING, "steps": 10_000}
 _SMOKE: dict[str, Any] = {
     "student": {**mnmef.SMOKE.student, "radius": 6.0},
-    "training": {**mnmef.SMOKE.training, "missing": (0.5, 0.95)},
+    "training": {**mnmef.SMOKE.training, "missing": _MISSING},
 }
-_TRAINING = {**_PAPER.training, "sizes": {5: 24, 10: 16, 20: 8}, "steps": 1500}
-_QUICK: dict[str, Any] = {"sizes": (10, 20), "tuned_sizes": (10, 20), "truths": 8, "windows": 300, "tuning": (4, 200)}
 PRESETS = {
     "smoke": replace(mnmef.SMOKE, **_SMOKE),
-    "quick": replace(_PAPER, preset="quick", training=_TRAINING, **_QUICK),
-    "paper": _PAPER,
+    "quick": FilterSettings("quick", (10, 20), (10, 20), 8, 300, 100, (4, 200), _STUDENT, _QUICK),
+    "paper": FilterSettings("paper", (5, 10, 20, 40), (10, 20, 40), 32, 600, 100, (8, 300), _STUDENT, _LONG),
 }
 
 
@@ -65,12 +55,8 @@ def _moving(windows: int, key: PRNGKeyArray) -> Bool[Array, "T m"]:
     return jax.vmap(lambda window: jnp.roll(begin, window))(jnp.arange(windows))
 
 
-NETWORKS: dict[str, Mask] = {
-    "every fourth": _every_fourth,
-    "random places": _random_places,
-    "half missing": _half_missing,
-    "moving": _moving,
-}
+_ALL: tuple[Mask, ...] = (_every_fourth, _random_places, _half_missing, _moving)
+NETWORKS = {network.__name__[1:].replace("_", " "): network for network in _ALL}
 
 
 def study(s: FilterSettings, run: Run) -> Findings:

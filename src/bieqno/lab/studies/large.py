@@ -3,19 +3,18 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation import Filter, LocalEnNF, System, keep_mean, make_trials, tune
-from bieqno.lab.compare import Case, Method, compare
+import bieqno.assimilation as da
+from bieqno.lab.compare import Arrays, Case, Method, compare
 from bieqno.lab.methods.ennf_truth import train_against_truth
-from bieqno.lab.methods.filters import TwinTest, as_filter, no_practice, run_filter
+from bieqno.lab.methods.filters import TwinTest, as_filter, run_filter
 from bieqno.lab.results import Row
 from bieqno.lab.studies import mnmef
 from bieqno.lab.study import Description, Experiment, Findings, Run
@@ -32,16 +31,13 @@ DESCRIPTION = Description(
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run.
+    """What is run on rings of some `sizes`, each a multiple of 4.
 
     Attributes:
-        sizes: numbers of variables, each a multiple of 4.
-        timed_only: numbers of variables of which only the time and memory of one analysis are measured.
-        burn_in: windows that are not scored.
+        timed_only: sizes of which only the time and memory of one analysis are measured.
         total: truths times variables of a run, where one truth has no more, so that errors are over as many values.
         tuning: number and length of the truths that the LETKF is tuned on, with 40 variables.
         student: settings of `LocalEnNF.untrained`: a net small enough for the time that an LETKF takes.
-        training: settings of `AgainstTruth`, and `steps`: the budget of a training with early stopping.
     """
 
     preset: str
@@ -57,22 +53,13 @@ class Settings:
     validation: Mapping[str, Any] = field(default_factory=dict)
 
 
-_SMOKE = mnmef.SMOKE
+_SMALL = {name: getattr(mnmef.SMOKE, name) for name in ("student", "training", "validation")}
+_SIZES = (40, 400, 4_000, 40_000)
 _LONG = {**mnmef.PRESETS["quick"].training, "steps": 8000}
 PRESETS = {
-    "smoke": Settings(
-        "smoke", (40, 80), (), 5, 12, 4, 160, (2, 20), _SMOKE.student, _SMOKE.training, _SMOKE.validation
-    ),
-    "quick": Settings("quick", (40, 400, 4_000, 40_000), (1_000_000,)),
-    "paper": Settings(
-        "paper",
-        (40, 400, 4_000, 40_000, 400_000),
-        (1_000_000,),
-        windows=260,
-        total=40_000,
-        tuning=(8, 400),
-        training=_LONG,
-    ),
+    "smoke": Settings("smoke", (40, 80), (), 5, 12, 4, 160, (2, 20), **_SMALL),
+    "quick": Settings("quick", _SIZES, (1_000_000,)),
+    "paper": Settings("paper", (*_SIZES, 400_000), (1_000_000,), 10, 260, 60, 40_000, (8, 400), training=_LONG),
 }
 
 
@@ -80,32 +67,29 @@ def study(s: Settings, run: Run) -> Findings:
     """Train and tune on 40 variables, then measure errors, time and memory on every ring."""
     train_key, truth_key, tune_key, run_key = jax.random.split(jax.random.key(run.seed), 4)
 
-    def search() -> dict[str, np.ndarray]:
+    def search() -> Arrays:
         system, (truths, windows) = mnmef.ring(), s.tuning
-        practice = make_trials(system, windows, truths=truths, members=s.members, key=tune_key)
-        opponent = mnmef.letkf(system)
-        found = tune(opponent.build, opponent.grid, system, practice, burn_in=windows // 10, key=run_key)
-        return {name: np.array(value) for name, value in found.best.items()}
+        practice = da.make_trials(system, windows, truths=truths, members=s.members, key=tune_key)
+        return mnmef.letkf(system).tune(system, practice, windows // 10, run_key)
 
     trained = cache(lambda: train_against_truth(s, run.between(0.0, 0.5), mnmef.ring(), key=train_key))
     settled = cache(lambda: run.cases.take("tuning", search))
 
-    def learned(size: int) -> Filter:
+    def learned(size: int) -> da.Filter:
         update = as_filter(trained()["filter"]).update
-        return LocalEnNF(update, mnmef.ring(size).neighbourhoods(update.radius, update.reach))
+        return da.LocalEnNF(update, mnmef.ring(size).neighbourhoods(update.radius, update.reach))
 
-    def tuned(size: int) -> Filter:
+    def tuned(size: int) -> da.Filter:
         # With the neighbours that this radius needs and no more, for it is timed.
-        opponent = mnmef.letkf(mnmef.ring(size), (float(settled()["radius"]),))
-        return opponent.build(**{name: jnp.asarray(value, float) for name, value in settled().items()})
+        return mnmef.letkf(mnmef.ring(size), (float(settled()["radius"]),)).at(settled())
 
     @lru_cache(1)  # both methods see the same truths
     def test(size: int) -> TwinTest:
         system, truths = mnmef.ring(size), max(1, s.total // size)
-        trials = make_trials(system, s.windows, truths=truths, members=s.members, spin=60, key=truth_key)
-        return TwinTest(system, trials, no_practice, run_key, s.burn_in, keep_mean)
+        trials = da.make_trials(system, s.windows, truths=truths, members=s.members, spin=60, key=truth_key)
+        return TwinTest(system, trials, None, run_key, s.burn_in, da.keep_mean)
 
-    def method(name: str, build: Callable[[int], Filter]) -> Method[int]:
+    def method(name: str, build: Callable[[int], da.Filter]) -> Method[int]:
         def measure(size: int) -> dict[str, np.ndarray]:
             filter = build(size)
             errors = {} if size in s.timed_only else {"rmse": _errors(filter, test(size))}
@@ -113,11 +97,13 @@ def study(s: Settings, run: Run) -> Findings:
 
         return Method(name, measure)
 
+    def case(size: int) -> Case[int]:
+        return Case(f"n={size}", lambda _: size)
+
     if run.wants("EnNF"):
         trained()
     methods = [method("EnNF", learned), method("LETKF tuned", tuned)]
-    cases = [Case(f"n={size}", partial(_size, size)) for size in (*s.sizes, *s.timed_only)]
-    plan = [(case, one) for case in cases for one in methods]
+    plan = [(case(size), one) for size in (*s.sizes, *s.timed_only) for one in methods]
     measured = ("rmse", "seconds", "mebibytes")
     outcomes = compare(run.between(0.5, 1.0), plan, lambda _, found: {k: found[k] for k in measured if k in found})
     rows = []
@@ -133,11 +119,7 @@ def study(s: Settings, run: Run) -> Findings:
 EXPERIMENT = Experiment("large", DESCRIPTION, PRESETS, study)
 
 
-def _size(size: int, repetition: int) -> int:
-    return size
-
-
-def _errors(filter: Filter, test: TwinTest) -> Float[np.ndarray, "r"]:
+def _errors(filter: da.Filter, test: TwinTest) -> Float[np.ndarray, "r"]:
     """Return the root of the mean square error over windows and variables of each run; NaN if it diverged.
 
     A mean of roots, window by window, would be lower on small rings, whose windows differ more from one another.
@@ -147,7 +129,7 @@ def _errors(filter: Filter, test: TwinTest) -> Float[np.ndarray, "r"]:
     return np.where(found["diverged"] >= 0, np.nan, errors)
 
 
-def _cost(filter: Filter, system: System, members: int, key: PRNGKeyArray) -> dict[str, np.ndarray]:
+def _cost(filter: da.Filter, system: da.System, members: int, key: PRNGKeyArray) -> dict[str, np.ndarray]:
     """Return the seconds of one analysis, and its memory with all that goes in and out."""
     prior = 3.6 * jax.random.normal(jax.random.key(0), (members, system.size))
     observed = system.observation.window(prior[0, ::4] + 1)

@@ -10,8 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from bieqno.assimilation import Lorenz96, Observation, Places, System
+from bieqno.lab.methods import filters
 from bieqno.lab.methods.ennf_truth import truth_study
-from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings, Tuned, classical_filters
+from bieqno.lab.methods.filters import FilterSettings, Tuned, classical_filters
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
@@ -33,25 +34,14 @@ _PUBLISHED = {
     "MNMEF (published)": {5: 1.61, 10: 1.48, 20: 1.35, 40: 1.25, 100: 1.15},
     "LETKF (published)": {5: 2.635, 10: 2.020, 20: 1.577, 40: 1.396, 100: 1.304},
 }
-_PAPER = FilterSettings(
-    "paper",
-    sizes=SIZES,
-    tuned_sizes=SIZES,
-    windows=1500,
-    burn_in=100,
-    tuning=(8, 400),
-    training={"sizes": {**LESSONS, 100: 4}, "steps": 6000},
-    fine_tuning={"steps": 400, "learning_rate": 3e-4},
-)
-_QUICK: dict[str, Any] = {
-    "truths": 16,
-    "windows": 500,
-    "tuning": (4, 200),
-    "training": {"sizes": LESSONS, "steps": 2000},
+_FINE, _LONG = {"steps": 400, "learning_rate": 3e-4}, {"sizes": {**LESSONS, 100: 4}, "steps": 6000}
+_SMALL: dict[str, Any] = {"student": {"width": 8, "small": 8}, "training": {"sizes": {5: 4}, "steps": 4}}
+SMOKE = replace(filters.SMOKE, sizes=(5,), tuned_sizes=(5,), burn_in=5, **_SMALL)
+PRESETS = {
+    "smoke": SMOKE,
+    "quick": FilterSettings("quick", SIZES, SIZES, 16, 500, 100, (4, 200), training={"sizes": LESSONS, "steps": 2000}),
+    "paper": FilterSettings("paper", SIZES, SIZES, 64, 1500, 100, (8, 400), training=_LONG, fine_tuning=_FINE),
 }
-_SMALL, _BRIEF = {"width": 8, "small": 8}, {"sizes": {5: 4}, "steps": 4}
-SMOKE = FilterSettings("smoke", (5,), (5,), 2, 20, 5, (2, 20), _SMALL, _BRIEF, {}, SMOKE_VALIDATION)
-PRESETS = {"smoke": SMOKE, "quick": replace(_PAPER, preset="quick", fine_tuning={}, **_QUICK), "paper": _PAPER}
 
 
 def ring(size: int = 40, *, all_observed: bool = False) -> System:
@@ -71,12 +61,10 @@ def letkf(system: System, radius: tuple[float, ...] = (4.0, 6.0, 9.0, 13.0, 19.0
 
 def study(s: FilterSettings, run: Run) -> Findings:
     """Train against truths of the benchmark, and compare with the LETKF and with what was published."""
-    published = [
-        Row(f"N={size}", method, "rmse", value, None, 64, ensemble_size=size, protocol="unseen")
-        for method, values in _PUBLISHED.items()
-        for size, value in values.items()
-        if size in s.sizes
+    found = [
+        (size, method, values[size]) for method, values in _PUBLISHED.items() for size in values if size in s.sizes
     ]
+    published = [Row(f"N={size}", method, "rmse", value, None, 64, size, "unseen") for size, method, value in found]
     return truth_study(s, run, ring(), [letkf(ring())], published=published)
 
 

@@ -10,13 +10,14 @@ itself, in [-2, 2]; the regressor was trained on none of them.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
+from itertools import product
 
 import numpy as np
 from jaxtyping import Float
 from scipy.stats import multivariate_normal, norm
 
-from bieqno.lab.compare import Arrays, Case, Method, compare
+from bieqno.lab.compare import Case, Method, compare
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
 from bieqno.regression import PretrainedGGPRegressor
@@ -24,12 +25,10 @@ from bieqno.regression import PretrainedGGPRegressor
 METRIC = "log_likelihood"
 NOISE_VARIANCE = 0.05
 MOST_OBSERVED = 30
-LEAST_ROWS = (
-    3  # that the regressor needs; given fewer, a standard normal law answers, as all families have about its scale
-)
+LEAST_ROWS = 3  # for the regressor; given fewer, a standard normal law answers, as all families have about its scale
 KERNELS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "eq": lambda d: np.exp(-0.5 * (d / 0.25) ** 2),
-    "matern": lambda d: _matern(5**0.5 * np.abs(d) / 0.25),
+    "matern": lambda d: (1 + (r := 5**0.5 * np.abs(d) / 0.25) + r**2 / 3) * np.exp(-r),
     "weakly periodic": lambda d: np.exp(-0.5 * (d / 0.5) ** 2 - 2 * np.sin(np.pi * d / 0.25) ** 2),
 }
 """Of the differences of inputs, without the noise."""
@@ -39,27 +38,14 @@ RANGES = {"inside": ((-2, 2), (-2, 2)), "shifted": ((2, 6), (2, 6)), "extrapolat
 """Where context and targets are."""
 
 # Log-likelihood per target, from the tables of Bruinsma et al.; for the Gaussian families they give divergences from the oracle.
-PUBLISHED = {
-    "sawtooth, inside": {"AR ConvCNP": 3.62, "ConvGNP": 2.87, "GNP": -0.18},
-    "mixture, inside": {
-        "AR ConvCNP": 0.56,
-        "ConvNP": 0.45,
-        "FullConvGNP": 0.30,
-        "ConvGNP": 0.16,
-        "ConvCNP": 0.07,
-        "ANP": -0.25,
-        "GNP": -0.69,
-        "CNP": -1.03,
-    },
-    "mixture, shifted": {"AR ConvCNP": 0.56, "ConvNP": 0.45, "FullConvGNP": 0.30, "ConvGNP": 0.16, "ConvCNP": 0.06},
-    "mixture, extrapolation": {
-        "AR ConvCNP": 0.34,
-        "ConvNP": -0.10,
-        "FullConvGNP": -0.46,
-        "ConvGNP": -0.91,
-        "ConvCNP": -1.21,
-    },
+_MODELS = ("AR ConvCNP", "ConvNP", "FullConvGNP", "ConvGNP", "ConvCNP", "ANP", "GNP", "CNP")
+_MIXTURE = {
+    "inside": (0.56, 0.45, 0.30, 0.16, 0.07, -0.25, -0.69, -1.03),
+    "shifted": (0.56, 0.45, 0.30, 0.16, 0.06),
+    "extrapolation": (0.34, -0.10, -0.46, -0.91, -1.21),
 }
+PUBLISHED = {f"mixture, {where}": dict(zip(_MODELS, values, strict=False)) for where, values in _MIXTURE.items()}
+PUBLISHED["sawtooth, inside"] = {"AR ConvCNP": 3.62, "ConvGNP": 2.87, "GNP": -0.18}
 DESCRIPTION = Description(
     title="Functions of neural processes",
     question="Neural processes are trained on thousands of functions of one family: smooth, rough, periodic, sawtooths. What "
@@ -73,11 +59,7 @@ DESCRIPTION = Description(
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run.
-
-    Attributes:
-        tasks: functions of each case.
-    """
+    """What is run: so many `tasks`, each a function, in every case."""
 
     preset: str = "quick"
     tasks: int = 48
@@ -152,35 +134,24 @@ def oracle(task: Task) -> float:
 def study(s: Settings, run: Run) -> Findings:
     """Score the regressor and the oracle on the same tasks of every family and range, beside what was published."""
 
-    def tasks(place: int, family: str, where: str) -> Sequence[Task]:
-        return [draw(np.random.default_rng([run.seed, place, number]), family, where) for number in range(s.tasks)]
+    def case(place: int, family: str, where: str) -> Case[Sequence[Task]]:
+        def tasks(repetition: int) -> Sequence[Task]:
+            return [draw(np.random.default_rng([run.seed, place, number]), family, where) for number in range(s.tasks)]
+
+        return Case(f"{family}, {where}", cache(tasks))
 
     def method(name: str, score: Callable[[Task], float]) -> Method[Sequence[Task]]:
         return Method(name, lambda tasks: {METRIC: np.array([score(task) for task in tasks])})
 
-    def scored(tasks: Sequence[Task], found: Arrays) -> Arrays:
-        return {METRIC: found[METRIC]}
-
-    plan = []
-    for place, (family, where) in enumerate((family, where) for family in s.families for where in s.ranges):
-        drawn = cache(partial(tasks, place, family, where))
-        case: Case[Sequence[Task]] = Case(f"{family}, {where}", partial(_same, drawn))
-        plan.append((case, method("ggp", pretrained)))
-        if family in KERNELS:
-            plan.append((case, method("gp-true", oracle)))
-    rows = [row for outcome in compare(run, plan, scored) for row in outcome.rows()]
+    plan, ggp, oracle_gp = [], method("ggp", pretrained), method("gp-true", oracle)
+    for place, (family, where) in enumerate(product(s.families, s.ranges)):
+        own = case(place, family, where)
+        plan += [(own, one) for one in ((ggp, oracle_gp) if family in KERNELS else (ggp,))]
+    rows = [row for outcome in compare(run, plan, lambda _, found: {METRIC: found[METRIC]}) for row in outcome.rows()]
     for name in dict.fromkeys(case.name for case, _ in plan):
-        published = {f"{model} (published)": value for model, value in PUBLISHED.get(name, {}).items()}
-        rows += [Row(name, model, METRIC, value, None, 1) for model, value in published.items() if run.wants(model)]
-    return rows, {}
+        published = PUBLISHED.get(name, {}).items()
+        rows += [Row(name, f"{model} (published)", METRIC, value, None, 1) for model, value in published]
+    return [row for row in rows if run.wants(row.method)], {}
 
 
 EXPERIMENT = Experiment("neural-process", DESCRIPTION, PRESETS, study)
-
-
-def _same(drawn: Callable[[], Sequence[Task]], repetition: int) -> Sequence[Task]:
-    return drawn()
-
-
-def _matern(r: np.ndarray) -> np.ndarray:
-    return (1 + r + r**2 / 3) * np.exp(-r)

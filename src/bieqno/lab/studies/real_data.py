@@ -12,16 +12,8 @@ import sklearn.datasets
 from jaxtyping import Float
 from matplotlib.cbook import get_sample_data
 
+from bieqno.lab.methods import regression
 from bieqno.lab.methods.classical_regressors import KERNELS
-from bieqno.lab.methods.regression import (
-    PRETRAINED_FORMS,
-    TINY_GGP,
-    Problem,
-    compare_regressors,
-    of_trees,
-    trained_ggp,
-    tuned_gp,
-)
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
 DESCRIPTION = Description(
@@ -30,19 +22,15 @@ DESCRIPTION = Description(
     "flow, patients' diabetes: part is observed, the rest predicted. Which method is most exact, and which knows it?",
     claim="None; the paper has no such data.",
     minutes={"smoke": 0.5, "quick": 20.0, "paper": 70.0},
-    methods=(*PRETRAINED_FORMS, "ggp-trained", *(f"gp-{kernel}" for kernel in KERNELS), "trees"),
+    methods=(*regression.PRETRAINED_FORMS, "ggp-trained", *(f"gp-{kernel}" for kernel in KERNELS), "trees"),
 )
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run.
+    """What is run: random splits with at most so many rows `observed` (of smaller tables three quarters are) and `asked`.
 
-    Attributes:
-        repetitions: number of random splits, the same in every run with the same seed.
-        observed: most rows that are observed; of smaller tables three quarters are.
-        asked: most rows that are predicted.
-        lengths: number of length scales that the processes' tuning starts from.
+    The processes' tuning starts from so many `lengths`.
     """
 
     preset: str = "quick"
@@ -55,7 +43,7 @@ class Settings:
 
 
 PRESETS = {
-    "smoke": Settings("smoke", 1, observed=40, asked=40, lengths=2, sets=("nile", "sea floor"), ggp=TINY_GGP),
+    "smoke": Settings("smoke", 1, 40, 40, regression.TINY_GGP, 2, ("nile", "sea floor")),
     "quick": Settings(),
     "paper": Settings("paper", repetitions=10, observed=800, lengths=7),
 }
@@ -67,13 +55,13 @@ Table = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, "n"]]
 def _fault() -> Table:
     """Return the elevation about the Jacksboro fault, in metres, on a grid of places (Matplotlib's sample data)."""
     height = _sample("jacksboro_fault_dem.npz")["elevation"].astype(float)
-    return _grid(np.arange(height.shape[0]), np.arange(height.shape[1])), height.ravel()
+    return regression.grid(np.arange(height.shape[0]), np.arange(height.shape[1])), height.ravel()
 
 
 def _sea_floor() -> Table:
     """Return height and depth about an island, in metres (Matplotlib's sample data)."""
     found = _sample("topobathy.npz")
-    return _grid(found["latitude"], found["longitude"]), found["topo"].astype(float).ravel()
+    return regression.grid(found["latitude"], found["longitude"]), found["topo"].astype(float).ravel()
 
 
 def _co2() -> Table:
@@ -100,30 +88,26 @@ def _sample(name: str) -> Mapping[str, np.ndarray]:
         return dict(found)
 
 
-def _grid(first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "n 2"]:
-    return np.stack(np.meshgrid(first, second, indexing="ij"), axis=-1).reshape(-1, 2).astype(float)
-
-
 _LOADERS = (_fault, _sea_floor, _co2, _nile, _diabetes)
 SETS: dict[str, Callable[[], Table]] = {load.__name__[1:].replace("_", " "): load for load in _LOADERS}
 
 
-def draw(rng: np.random.Generator, *, table: Table, observed: int, asked: int) -> Problem:
+def draw(rng: np.random.Generator, *, table: Table, observed: int, asked: int) -> regression.Problem:
     """Draw a random split of a table."""
     x, y = table
     order = rng.permutation(len(y))
     count = min(observed, 3 * len(y) // 4)
     seen, rest = order[:count], order[count : count + asked]
-    return Problem(x[seen], y[seen], x[rest], y[rest], y[rest], None, np.arange(min(50, len(rest))))
+    return regression.Problem(x[seen], y[seen], x[rest], y[rest], y[rest], None, np.arange(min(50, len(rest))))
 
 
 def study(s: Settings, run: Run) -> Findings:
     """Run all methods on random splits of every table."""
-    tables = {name: SETS[name]() for name in s.sets}
-    problems = {name: partial(draw, table=table, observed=s.observed, asked=s.asked) for name, table in tables.items()}
-    processes = {f"gp-{kernel}": tuned_gp(kernel, known=False, lengths=s.lengths, climbs=3) for kernel in KERNELS}
-    methods = {**PRETRAINED_FORMS, "ggp-trained": trained_ggp(s.ggp), **processes, "trees": of_trees}
-    return compare_regressors(run, problems, dict.fromkeys(tables, methods), s.repetitions)
+    problems = {name: partial(draw, table=SETS[name](), observed=s.observed, asked=s.asked) for name in s.sets}
+    tuned = partial(regression.tuned_gp, known=False, lengths=s.lengths, climbs=3)
+    methods = {**regression.PRETRAINED_FORMS, "ggp-trained": regression.trained_ggp(s.ggp)}
+    methods |= {**{f"gp-{kernel}": tuned(kernel) for kernel in KERNELS}, "trees": regression.of_trees}
+    return regression.compare_regressors(run, problems, dict.fromkeys(problems, methods), s.repetitions)
 
 
 EXPERIMENT = Experiment("real-data", DESCRIPTION, PRESETS, study)

@@ -1,62 +1,43 @@
 """Study ``step-1d``: regression on a discontinuous function of one variable (section 3.1.1 of the paper)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from bieqno.lab.methods.regression import (
-    METHODS,
-    TINY_GGP,
-    Fit,
-    Prediction,
-    Problem,
-    compare_regressors,
-    regression_methods,
-)
+from bieqno.lab.methods import regression
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
 DESCRIPTION = Description(
     title="A function with two jumps",
     question="A function that is 0, then 1, then 0 again is observed at 30 or 100 places with small noise. "
-    "How well is it predicted in between, and does the predicted uncertainty deserve trust near the jumps?",
+    "How well is it predicted in between, and is the predicted uncertainty calibrated near the jumps?",
     claim="The generalized Gaussian process (gGP) captures the jumps, most of all with few observations, where a Gaussian "
     "process with a squared exponential kernel smooths them (section 3.1.1).",
     minutes={"smoke": 0.3, "quick": 12.0, "paper": 25.0},
-    methods=(*METHODS, "limit"),
+    methods=(*regression.METHODS, "limit"),
 )
 JUMPS = (0.3, 0.7)
 NOISE = 0.01
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What is run.
+class Settings(regression.PaperSettings):
+    """What is run: `targets` are the paper's M' for each number of observations M.
 
-    Attributes:
-        layouts: where the observations are: ``random`` (uniformly drawn) or ``even`` (on a grid with both ends). The
-            paper's "uniformly sampled" allows either.
-        targets: the paper's M' for each number of observations M.
-        pairs: number of (targets, observations) pairs that the paper's form is trained on.
-        points: number of test points, evenly spaced with both ends.
-        lengths: number of length scales that the opponents' tuning starts from.
+    These are ``random`` (uniformly drawn) or ``even`` (on a grid with both ends): the paper's "uniformly sampled" allows either.
     """
 
-    preset: str = "quick"
-    repetitions: int = 5
     layouts: tuple[str, ...] = ("random", "even")
     targets: Mapping[int, int] = field(default_factory=lambda: {30: 20, 100: 10})
-    pairs: int = 20_000
-    points: int = 1_000
-    ggp: Mapping[str, Any] = field(default_factory=dict)
-    lengths: int = 7
 
 
 PRESETS = {
-    "smoke": Settings("smoke", 1, ("random",), pairs=320, points=200, lengths=3, ggp=TINY_GGP),
+    "smoke": Settings("smoke", 1, 320, 200, regression.TINY_GGP, lengths=3, layouts=("random",)),
     "quick": Settings("quick"),
     "paper": Settings("paper", repetitions=10, lengths=12),
 }
@@ -67,27 +48,19 @@ def function(x: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
     return np.where((x >= JUMPS[0]) & (x < JUMPS[1]), 1.0, 0.0)
 
 
-def draw(rng: np.random.Generator, *, layout: str, count: int, points: int) -> Problem:
+def draw(rng: np.random.Generator, *, layout: str, count: int, points: int) -> regression.Problem:
     """Draw a data set of the study, and new values at the test points."""
     if layout not in ("random", "even"):
         raise ValueError(f"expected the layout 'random' or 'even', got {layout!r}")
     observed = np.sort(rng.uniform(size=count)) if layout == "random" else np.linspace(0.0, 1.0, count)
-    asked = np.linspace(0.0, 1.0, points)
-    truth = function(asked)
-    return Problem(
-        x=observed[:, None],
-        y=function(observed) + NOISE * rng.standard_normal(count),
-        points=asked[:, None],
-        truth=truth,
-        values=truth + NOISE * rng.standard_normal(points),
-        noise=NOISE,
-        cut=np.arange(0, points, max(1, points // 250)),
-        # A hair more than 0.05, so that a point at the very distance counts whichever way it is rounded.
-        jump=np.min(np.abs(asked[:, None] - np.array(JUMPS)), axis=1) <= 0.05 * (1 + 1e-9),
-    )
+    asked = np.linspace(0.0, 1.0, points)[:, None]
+    # A hair more than 0.05, so that a point at the very distance counts whichever way it is rounded.
+    jump = np.min(np.abs(asked - np.array(JUMPS)), axis=1) <= 0.05 * (1 + 1e-9)
+    cut, target = np.arange(0, points, max(1, points // 250)), lambda x: function(x[:, 0])
+    return regression.noisy_problem(rng, target, observed[:, None], asked, noise=NOISE, cut=cut, jump=jump)
 
 
-def limit(problem: Problem, seed: int) -> Prediction:
+def limit(problem: regression.Problem, seed: int) -> regression.Prediction:
     """Predict as one who knows that there are two levels and a jump anywhere in the gap between observations of different ones.
 
     Nobody can have a lower error on average: the mean rises evenly across the gap.
@@ -96,23 +69,21 @@ def limit(problem: Problem, seed: int) -> Prediction:
     at, level = problem.x[order, 0], np.round(problem.y[order])
     mean = np.interp(problem.points[:, 0], at, level)
     std = np.sqrt(mean * (1 - mean) + NOISE**2)
-    return Prediction(mean, std, np.diag(std[problem.cut] ** 2))
+    return regression.Prediction(mean, std, np.diag(std[problem.cut] ** 2))
 
 
-def step_methods(**settings: Any) -> dict[str, Fit]:
+def step_methods(**settings: Any) -> dict[str, regression.Fit]:
     """Return those of all regression studies, given what `regression_methods` is given, and the limit."""
-    return {**regression_methods(**settings), "limit": limit}
+    return {**regression.regression_methods(**settings), "limit": limit}
 
 
-def study(s: Settings, run: Run, methods: Callable[..., Mapping[str, Fit]] = step_methods) -> Findings:
+def study(s: Settings, run: Run, methods: regression.Methods = step_methods) -> Findings:
     """Run all methods on every layout and number of observations, made by `methods` from what `regression_methods` is given."""
-    problems: dict[str, Callable[[np.random.Generator], Problem]] = {}
-    chosen: dict[str, Mapping[str, Fit]] = {}
-    for layout in s.layouts:
-        for count, targets in s.targets.items():
-            problems[f"{layout}-{count}"] = partial(draw, layout=layout, count=count, points=s.points)
-            chosen[f"{layout}-{count}"] = methods(targets=targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
-    return compare_regressors(run, problems, chosen, s.repetitions)
+    problems, chosen = {}, {}
+    for layout, (count, targets) in product(s.layouts, s.targets.items()):
+        problems[f"{layout}-{count}"] = partial(draw, layout=layout, count=count, points=s.points)
+        chosen[f"{layout}-{count}"] = methods(targets=targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
+    return regression.compare_regressors(run, problems, chosen, s.repetitions)
 
 
 EXPERIMENT = Experiment("step-1d", DESCRIPTION, PRESETS, study)

@@ -18,36 +18,9 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation import (
-    ETKF,
-    LETKF,
-    AffineLaw,
-    EnKF,
-    Filter,
-    Imitation,
-    Inflated,
-    LearnedGain,
-    Lessons,
-    Neighbours,
-    Observation,
-    SerialEnSRF,
-    System,
-    Trials,
-    make_trials,
-    teach,
-    train_filter,
-)
-from bieqno.lab.compare import Case, compare
-from bieqno.lab.methods.filters import (
-    TwinTest,
-    as_array,
-    as_filter,
-    constant,
-    filter_rows,
-    fixed,
-    no_practice,
-    score_filter,
-)
+import bieqno.assimilation as da
+from bieqno.lab.compare import Case, Method, compare
+from bieqno.lab.methods import filters
 from bieqno.lab.papers import paper_lorenz63
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
@@ -64,13 +37,10 @@ INFLATION = 1.2
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run.
+    """What is run: the teachers show `truths`, the student is judged on `unseen` ones.
 
-    Attributes:
-        truths: truths that the teachers show.
-        unseen: truths that the student is judged on.
-        student: settings of the `LearnedGain`.
-        training: settings of `Imitation`, and `steps`, all of which are taken: it is to be near its teachers, not near the truth.
+    `training` has settings of `Imitation`, and `steps`, all of which are taken: the student is to be near its teachers, not near
+    the truth.
     """
 
     preset: str
@@ -82,39 +52,35 @@ class Settings:
     training: Mapping[str, Any] = field(default_factory=dict)
 
 
+_BRIEF = {"steps": 20, "sizes": (8,), "members": 32, "shift": 0.0}
+_TRAINING = {"sizes": (16,), "members": 1024, "shift": 0.0, "noise": 0.0}
 PRESETS = {
-    "smoke": Settings(
-        "smoke", 8, 2, 2, 15, {"width": 8, "depth": 2}, {"steps": 20, "sizes": (8,), "members": 32, "shift": 0.0}
-    ),
-    "quick": Settings("quick", training={"steps": 15_000, "sizes": (16,), "members": 1024, "shift": 0.0, "noise": 0.0}),
-    "paper": Settings("paper", training={"steps": 40_000, "sizes": (16,), "members": 1024, "shift": 0.0, "noise": 0.0}),
+    "smoke": Settings("smoke", 8, 2, 2, 15, {"width": 8, "depth": 2}, _BRIEF),
+    "quick": Settings("quick", training={"steps": 15_000, **_TRAINING}),
+    "paper": Settings("paper", training={"steps": 40_000, **_TRAINING}),
 }
 
 
-def teachers() -> dict[str, Filter]:
+def teachers() -> dict[str, da.Filter]:
     """Return the four filters; the local one gives an observation 0.68 of its weight at a distance of one, 0.21 at two.
 
     All are inflated alike. Without it they lose the truth now and then, with innovations of a hundred standard deviations, and
     the few such windows would decide every distance.
     """
     place = np.arange(3.0)[:, None]
-    near = Neighbours.within(4.0, place, place[[0, 2]])
-    plain: dict[str, Filter] = {
-        "EnKF": EnKF(centred=False),
-        "ETKF": ETKF(),
-        "serial EnSRF": SerialEnSRF(),
-        "LETKF": LETKF(near, 4.0),
-    }
-    return {name: Inflated(filter, INFLATION) for name, filter in plain.items()}
+    near = da.Neighbours.within(4.0, place, place[[0, 2]])
+    plain: dict[str, da.Filter] = {"EnKF": da.EnKF(centred=False), "ETKF": da.ETKF()}
+    plain |= {"serial EnSRF": da.SerialEnSRF(), "LETKF": da.LETKF(near, 4.0)}
+    return {name: da.Inflated(filter, INFLATION) for name, filter in plain.items()}
 
 
-def regular_system() -> System:
+def regular_system() -> da.System:
     """Return the paper's Lorenz-63 with errors of at least 0.05, the offset of its law.
 
     The law passes through zero at d = -0.5. There R is singular, and an analysis in float32 is a matter of rounding
     and not of the filter: nothing to be learned.
     """
-    observation = Observation([0, 2], AffineLaw(0.1, 0.05), floor=0.05)
+    observation = da.Observation([0, 2], da.AffineLaw(0.1, 0.05), floor=0.05)
     return eqx.tree_at(lambda system: system.observation, paper_lorenz63().system, observation)
 
 
@@ -123,39 +89,29 @@ def study(s: Settings, run: Run) -> Findings:
     system, taught = regular_system(), teachers()
     shown_key, unseen_key, student_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 5)
 
-    def trials(truths: int, key: PRNGKeyArray) -> Trials:
-        return make_trials(system, s.windows, truths=truths, members=s.members, key=key)
+    def trials(truths: int, key: PRNGKeyArray) -> da.Trials:
+        return da.make_trials(system, s.windows, truths=truths, members=s.members, key=key)
 
     def learn() -> dict[str, np.ndarray]:
         run.progress("teachers", 0.0)
-        shown = [teach(filter, system, trials(s.truths, shown_key), key=run_key) for filter in taught.values()]
-        student = LearnedGain(system.observed, teachers=len(taught), **s.student, key=student_key)
-        settings = dict(s.training)
-        steps = settings.pop("steps")
-        objective = Imitation(Lessons.together(*shown), rerun=False, **settings)
-        result = train_filter(
-            student,
-            system,
-            objective,
-            steps=steps,
-            validate=None,
-            on_progress=run.between(0.1, 0.9).training("training"),
-            key=train_key,
-        )
-        return {"filter": as_array(result.module)}
+        shown = [da.teach(filter, system, trials(s.truths, shown_key), key=run_key) for filter in taught.values()]
+        student = da.LearnedGain(system.observed, teachers=len(taught), **s.student, key=student_key)
+        objective, part = partial(da.Imitation, da.Lessons.together(*shown), rerun=False), run.between(0.1, 0.9)
+        result = filters.train(part, "training", student, system, objective, **s.training, validate=None, key=train_key)
+        return {"filter": filters.as_array(result.module)}
 
-    learned: LearnedGain = as_filter(run.cases.take("training", learn)["filter"])
+    learned: da.LearnedGain = filters.as_filter(run.cases.take("training", learn)["filter"])
     run.progress("unseen truths", 0.9)
     # The windows to judge on are those that a well-behaved filter comes to; all filters are then given the same priors.
-    unseen = teach(taught["ETKF"], system, trials(s.unseen, unseen_key), key=run_key)
-    analyses = {name: answers(filter, unseen, key=run_key) for name, filter in taught.items()}
-    imitated = {name: answers(learned.acting_as(k), unseen, key=run_key) for k, name in enumerate(taught)}
-    test = TwinTest(system, trials(s.unseen, unseen_key), no_practice, run_key)
+    unseen = da.teach(taught["ETKF"], system, trials(s.unseen, unseen_key), key=run_key)
+    analyses = {name: np.asarray(answers(filter, unseen, run_key)) for name, filter in taught.items()}
+    imitated = {name: np.asarray(answers(learned.acting_as(k), unseen, run_key)) for k, name in enumerate(taught)}
+    test = filters.TwinTest(system, trials(s.unseen, unseen_key), None, run_key)
     case = Case(f"N={s.members}", lambda _: test, about={"ensemble_size": s.members, "protocol": "unseen"})
     pairs = [((name, f), (f"EnNF as {name}", learned.acting_as(k))) for k, (name, f) in enumerate(taught.items())]
-    plan = [(case, fixed(name, partial(constant, f))) for pair in pairs for name, f in pair]
-    outcomes = compare(run.between(0.9, 1.0), plan, score_filter)
-    rows = [*_distances(analyses, imitated), *filter_rows(outcomes, ("relative_rmse",))]
+    plan = [(case, Method(name, partial(filters.run_filter, f))) for pair in pairs for name, f in pair]
+    outcomes = compare(run.between(0.9, 1.0), plan, filters.score_filter)
+    rows = [*_distances(analyses, imitated), *filters.filter_rows(outcomes, ("relative_rmse",))]
     table = np.array([[distance(a, b) for b in imitated.values()] for a in analyses.values()])
     labels = {"teacher": list(taught), "student": [f"EnNF as {name}" for name in taught]}
     return rows, {"distances": xr.Dataset({"distance": (("teacher", "student"), table)}, labels)}
@@ -164,13 +120,10 @@ def study(s: Settings, run: Run) -> Findings:
 EXPERIMENT = Experiment("super-filter", DESCRIPTION, PRESETS, study)
 
 
-def answers(filter: Filter, lessons: Lessons, *, key: PRNGKeyArray) -> Float[np.ndarray, "L N n"]:
-    """Return the analyses of the priors of the lessons; with the same key all filters see the same perturbed observations."""
-    return np.asarray(_analyses(filter, lessons, key))
-
-
 @eqx.filter_jit
-def _analyses(filter: Filter, lessons: Lessons, key: PRNGKeyArray) -> Float[Array, "L N n"]:
+def answers(filter: da.Filter, lessons: da.Lessons, key: PRNGKeyArray) -> Float[Array, "L N n"]:
+    """Return the analyses of the priors of the lessons; with the same key all filters see the same perturbed observations."""
+
     def one(prior: Array, value: Array, mask: Array, reference: Array, key: PRNGKeyArray) -> Array:
         return filter(prior, lessons.observation.window(value, mask=mask, reference=reference), key=key)
 
@@ -186,12 +139,8 @@ def distance(first: Float[np.ndarray, "L N n"], second: Float[np.ndarray, "L N n
 def _distances(analyses: Mapping[str, np.ndarray], imitated: Mapping[str, np.ndarray]) -> list[Row]:
     between = [distance(analyses[a], analyses[b]) for a, b in combinations(analyses, 2)]
     typical = float(np.median(between))
-    rows = [
-        Row.of("unseen", "teachers", "distance_between", between),
-        Row.of("unseen", "teachers", "typical", [typical]),
-    ]
+    found = [("teachers", "distance_between", between), ("teachers", "typical", [typical])]
     for name in analyses:
-        gap = distance(analyses[name], imitated[name])
-        rows.append(Row.of("unseen", f"EnNF as {name}", "distance_to_teacher", [gap]))
-        rows.append(Row.of("unseen", f"EnNF as {name}", "share_of_typical", [gap / typical]))
-    return rows
+        gap, role = distance(analyses[name], imitated[name]), f"EnNF as {name}"
+        found += [(role, "distance_to_teacher", [gap]), (role, "share_of_typical", [gap / typical])]
+    return [Row.of("unseen", *row) for row in found]
