@@ -21,25 +21,19 @@ class AbstractPredictive(eqx.Module):
 
     @abc.abstractmethod
     def in_chunks(self, X: np.ndarray) -> Iterable[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
-        """Yield the distribution, in scaled units, at one chunk of points after another.
-
-        Each comes with the rows of `X` that its values belong to, -1 for padding; every row comes once.
-        """
+        """Yield the distribution, in scaled units, chunk by chunk, with the rows of `X` that it belongs to, -1 for padding."""
 
     def prepare(self) -> None:
         """Build at once what all predictions share; nothing by default."""
 
     def posterior(self, X: np.ndarray) -> LowRankGaussian:
         """Return the joint distribution of new noisy values at `X`, in single precision."""
-        shift, scale = (
-            jnp.asarray(x, jnp.zeros(()).dtype) for x in (self.scaling.target_shift, self.scaling.target_scale)
-        )
-        return self._scaled_posterior(X).affine(scale, shift)
+        units = self.scaling.target_scale, self.scaling.target_shift
+        return self._scaled_posterior(X).affine(*(jnp.asarray(x, jnp.zeros(()).dtype) for x in units))
 
     def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation at `X`, without keeping the covariance factor."""
-        parts = [(_moments(gaussian), rows) for gaussian, rows in self.in_chunks(X)]
-        mean, std = _in_order(parts)
+        mean, std = _in_order([(_moments(gaussian), rows) for gaussian, rows in self.in_chunks(X)])
         return self.scaling.values(mean), std * self.scaling.target_scale
 
     def covariance(self, X: np.ndarray) -> np.ndarray:

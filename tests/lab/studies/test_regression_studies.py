@@ -13,7 +13,7 @@ from bieqno.lab.report.figures import study_figures
 from bieqno.lab.report.page import write_page
 from bieqno.lab.report.tables import study_tables
 from bieqno.lab.studies import read_result, real_data, step_1d, trig_2d, write_result
-from bieqno.regression.trained import fitting
+from bieqno.regression.trained import ensemble
 
 STUDIES = {study.EXPERIMENT.name: study for study in (step_1d, trig_2d)}
 SCORES = {"rmse", "nlpd", "nlpd_excess", "crps", "coverage_50", "coverage_90", "coverage_95", "seconds"}
@@ -194,7 +194,7 @@ def test_the_papers_form_sees_all_pairs_and_all_observations(monkeypatch):
         drawn.append((steps * split.values.shape[1], split.values.shape[2], split.inputs.shape[2]))
         raise InterruptedError
 
-    monkeypatch.setattr(fitting, "fit", caught)
+    monkeypatch.setattr(ensemble, "fit", caught)
     problem = trig_2d.draw(np.random.default_rng(0), side=32, points=4)
     with pytest.raises(InterruptedError):
         regression_methods(targets=32, pairs=50_000, ggp={}, lengths=3)["ggp-paper"](problem, 0)

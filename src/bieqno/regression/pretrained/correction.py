@@ -1,14 +1,14 @@
 """The learned correction of the mixture of experts: a posterior operator that reads the neighbours of a point.
 
-The operator attends to the neighbours on behalf of the point, in relative positions, and corrects the mixture: it shifts
-the weights of the experts, the mean and the variance, and states how predictions at different points are correlated. Before
-training its corrections are zero, so that the mixture of experts is where it starts from.
-
-Mean and variance depend only on distances and angles between a point and its observations, hence not on the frame of the
-inputs. Each point is predicted by itself: a subset of the points gets the subset of the predictions.
+The operator attends to the neighbours on behalf of the point and corrects the mixture: it shifts the weights of the experts,
+the mean and the variance, and states how predictions at different points are correlated. Before training its corrections are
+zero. Mean and variance depend only on distances and angles, hence not on the frame of the inputs. Each point is predicted by
+itself: a subset of the points gets the subset of the predictions.
 """
 
 import math
+from functools import lru_cache
+from pathlib import Path
 from typing import TypeVar
 
 import equinox as eqx
@@ -16,27 +16,22 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bieqno import persistence
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import MLP, CrossAttentionPool, ElementwiseOperator, PosteriorOperator
+from bieqno.persistence import PersistenceError
 from bieqno.regression.pretrained.experts import EXPERTS, ExpertPredictions
 from bieqno.regression.pretrained.features import NEIGHBOUR_FEATURES, POINT_FEATURES, neighbour_features, point_features
 from bieqno.regression.pretrained.mixture import FLOOR, Context, Mixture, Moments, Pair, blend, moments, weigh
 from bieqno.regression.pretrained.neighbours import Neighbourhood
 
 T = TypeVar("T")
-SHARED = len(EXPERTS) + 2
-"""The output that says how much of the variance is shared with other points."""
+SHIPPED = Path(__file__).with_name("functions.bieqno")
+"""The weights that come with the package; `make prior` trains them."""
 
 
 class Correction(eqx.Module):
-    """The posterior operator that corrects a mixture of experts, for inputs of any dimension.
-
-    Args:
-        width: length of embeddings and hidden layers.
-        heads: of the attention to the neighbours.
-        waves: the covariance factor has two columns for each.
-        key: random key of the initial weights.
-    """
+    """The posterior operator that corrects a mixture of experts; two columns of the covariance factor for each of the `waves`."""
 
     operator: PosteriorOperator
     waves: int = eqx.field(static=True)
@@ -74,8 +69,7 @@ class Correction(eqx.Module):
     ) -> LowRankGaussian:
         """Return the joint posterior at the points of all centres, in one row.
 
-        `phases` are those of the `wave_vectors` at each point, in radians; `weight` is that of the correction in the mixture
-        of it and the experts alone, at each centre (None for one).
+        `phases` are those of the `wave_vectors`, in radians; `weight` is that of the correction at each centre, None for one.
         """
 
         def at(phase: Array, own: Neighbourhood, mixture: Mixture, weight: Array) -> tuple[Array, Array, Array]:
@@ -120,6 +114,29 @@ def wave_vectors(count: int, columns: int, dimension: Int[Array, ""]) -> Float[A
     direction = jnp.where((jnp.arange(columns) < dimension)[None], direction, 0)
     direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
     return 2 * math.pi * direction / jnp.geomspace(2.0, 60.0, count)[:, None]
+
+
+@lru_cache
+def shipped_correction() -> Correction:
+    """Return the correction that was pre-trained on random functions."""
+    if not SHIPPED.exists():
+        raise PersistenceError(f"the pre-trained weights are not in {SHIPPED}; train them with `make prior`")
+    return persistence.load(SHIPPED, known=[Correction])
+
+
+@lru_cache
+def no_correction() -> Correction:
+    """Return the correction before any training: zero, whatever its other weights are, and without correlations.
+
+    Example:
+        >>> no_correction().waves
+        8
+    """
+    plain = eqx.filter_jit(lambda key: Correction(width=16, key=key))(jax.random.key(0))
+    shared = len(EXPERTS) + 2  # the output that says how much of the variance is shared with other points
+    return eqx.tree_at(
+        lambda c: c.operator.fit.network.layers[-1].bias, plain, replace_fn=lambda b: b.at[shared].set(-30)
+    )
 
 
 def _in_one_row(stacked: T) -> T:

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 
 from bieqno.regression.pretrained.experts import EXPERTS, NEAREST
 from bieqno.regression.pretrained.mixture import NOISE_LEVELS, Context, Mixture
-from bieqno.regression.pretrained.neighbours import Neighbourhood
+from bieqno.regression.pretrained.neighbours import Neighbourhood, length
 
 MAX_DIMENSION = 4
 """Most inputs of the functions that the correction was pre-trained on."""
@@ -34,14 +34,13 @@ def point_features(
     probability = jnp.exp(context.log_noise)
     log_noise = probability @ levels
     count = jnp.sum(seen.mask)
-    distances = jnp.where(seen.mask, seen.distances, _NOWHERE)[-jnp.asarray(_RANKS)]
+    distances = jnp.where(seen.mask, length(seen.offsets), _NOWHERE)[-jnp.asarray(_RANKS)]
     return jnp.concatenate(
         [
             jnp.arcsinh((mixture.mean - base) / jnp.sqrt(spread)),
             (jnp.log(mixture.variance) - log_spread) / 2,
             jnp.maximum(mixture.log_weight, -12) / 4,
-            _damped(likelihood[0]),
-            _damped(likelihood[1]),
+            *(-jnp.log1p(-likelihood / 4)),  # damped: differences go down to minus thousands
             jnp.maximum(context.log_prior, -8) / 4,
             jnp.log(distances + 0.05),
             jnp.stack(
@@ -63,14 +62,13 @@ def point_features(
 
 def neighbour_features(seen: Neighbourhood, base: Float[Array, ""], spread: Float[Array, ""]) -> Float[Array, "k r"]:
     """Return the features of each neighbour."""
-    distance = seen.distances
+    distance = length(seen.offsets)
     direction = seen.offsets / jnp.maximum(distance, 1e-6)[:, None]
     value = (seen.values - base) / jnp.sqrt(spread)
     near = jnp.where(seen.mask, jnp.exp(-((distance / 3) ** 2) / 2), 0)
     middle = jnp.sum(near * seen.values) / jnp.maximum(jnp.sum(near), 1e-6)
     ascent = (near * (seen.values - middle)) @ seen.offsets
-    length = jnp.linalg.norm(ascent)
-    uphill = direction @ (ascent / jnp.maximum(length, 1e-6))
+    uphill = direction @ (ascent / jnp.maximum(jnp.linalg.norm(ascent), 1e-6))
     return jnp.stack(
         [
             jnp.log(distance + 0.05),
@@ -85,11 +83,6 @@ def neighbour_features(seen: Neighbourhood, base: Float[Array, ""], spread: Floa
         ],
         axis=1,
     )
-
-
-def _damped(likelihood: Float[Array, "e"]) -> Float[Array, "e"]:
-    """Damp differences of log-likelihoods, which go down to minus thousands."""
-    return -jnp.log1p(-likelihood / 4)
 
 
 def _log_variation(seen: Neighbourhood, count: int) -> Float[Array, ""]:

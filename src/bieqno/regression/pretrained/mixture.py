@@ -1,9 +1,8 @@
 """The mixture of kriging experts: which of them explain a whole data set, how noisy it is, and what they predict together.
 
-The noise is taken to be the same everywhere, so that a region of short waves is not mistaken for a noisy one: a fine
-chequered pattern and noise look alike there, and only the calm regions tell them apart. Both the noise and the prior
-weights of the experts are found by a few steps of expectation maximisation over the probes, neighbourhoods spread
-over the data. At a centre, prior weight times likelihood of the neighbourhood gives the weight of each expert.
+The noise is taken to be the same everywhere, so that a region of short waves is not mistaken for a noisy one: only the calm
+regions tell them apart. The noise and the prior weights of the experts are found by a few steps of expectation maximisation
+over the probes. At a centre, prior weight times likelihood of the neighbourhood gives the weight of each expert.
 """
 
 import math
@@ -78,10 +77,7 @@ def learn_context(
     dimension: Int[Array, ""],
     noise: Float[Array, ""] | None = None,
 ) -> Context:
-    """Find the noise and the prior weights of the experts from their predictions at the probes that are `there`.
-
-    `count` is the number of all observations; a `noise` of None is learned.
-    """
+    """Find the noise (if None) and the prior weights of the experts from the probes that are `there`, of `count` rows."""
     sizes = jnp.log(probes.squares[:, 0] / jnp.maximum(probes.number[:, :1], 1) + FLOOR)
     held = there[:, None]
     number = jnp.maximum(jnp.sum(there), 1).astype(sizes.dtype)
@@ -94,8 +90,7 @@ def learn_context(
     known = None if noise is None else _known_noise(2 * jnp.log(noise / units.scale))
 
     def step(log_prior: Array, _: None) -> tuple[Array, Array]:
-        joint = likelihood[:, 0, :, None] + log_prior[None, :, None] + fit
-        each = jax.nn.logsumexp(joint, axis=1)
+        each = jax.nn.logsumexp(likelihood[:, 0, :, None] + log_prior[None, :, None] + fit, axis=1)
         learned = overlap * jnp.sum(jnp.where(held, each, 0), axis=0)
         levels = jax.nn.log_softmax(learned) if known is None else known
         agreement = jax.nn.logsumexp(fit + levels[None, None], axis=2)
@@ -113,13 +108,8 @@ def weigh(predictions: ExpertPredictions, context: Context) -> Mixture:
     likelihood, variance = log_likelihoods(predictions, context.scale)
     fit = jax.nn.logsumexp(_noise_fit(variance) + context.log_noise[None], axis=1)
     log_weight = jax.nn.log_softmax(likelihood[0] + context.log_prior + fit)
-    number = len(predictions.mean)
-    return Mixture(
-        predictions.mean,
-        jnp.maximum(predictions.variance * variance[None], FLOOR),
-        jnp.broadcast_to(log_weight, (number, *log_weight.shape)),
-        jnp.broadcast_to(likelihood, (number, *likelihood.shape)),
-    )
+    shared = (jnp.broadcast_to(x, (len(predictions.mean), *x.shape)) for x in (log_weight, likelihood))
+    return Mixture(predictions.mean, jnp.maximum(predictions.variance * variance[None], FLOOR), *shared)
 
 
 def moments(log_weight: Float[Array, "e"], mixture: Mixture) -> Moments:

@@ -1,7 +1,7 @@
 """A corrected mixture of experts conditioned on data: predictions without any training.
 
-All that is common to all predictions (the search trees, the context, the Bayes factors of the correction) is made once, when
-the process is conditioned; a prediction gathers neighbours on the host and runs one compiled program per chunk.
+What all predictions share (search trees, context, Bayes factors of the correction) is made once, when the process is
+conditioned; a prediction gathers neighbours on the host and runs one compiled program per chunk.
 """
 
 import dataclasses
@@ -22,17 +22,10 @@ from bieqno.gaussian import LowRankGaussian
 from bieqno.regression.data import MIN_NOISE, Scaling
 from bieqno.regression.metrics import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
-from bieqno.regression.pretrained import experts
+from bieqno.regression.pretrained import experts, leave_one_out
 from bieqno.regression.pretrained.correction import Correction, wave_vectors
 from bieqno.regression.pretrained.features import MAX_DIMENSION
-from bieqno.regression.pretrained.leave_one_out import (
-    MOST_LOG_BAYES_FACTOR,
-    choose_rows,
-    correction_weight,
-    leave_out,
-    left_out_neighbours,
-    log_bayes_factors,
-)
+from bieqno.regression.pretrained.leave_one_out import MOST_LOG_BAYES_FACTOR, correction_weight, left_out_neighbours
 from bieqno.regression.pretrained.mixture import FLOOR, Context, Moments, Pair, blend, learn_context
 from bieqno.regression.pretrained.neighbours import Centres, Units, gather, group, search_rows, spread_rows
 
@@ -46,9 +39,7 @@ CHUNK = 128
 class Trend(eqx.Module):
     """A linear trend by ridge regression for more than `MAX_DIMENSION` inputs, among which hardly anything is near.
 
-    Attributes:
-        slope: along each input; zero for fewer inputs, where the experts see the trend.
-        leverage: of each observation, how much of its own deviation the trend follows.
+    The `leverage` of an observation is how much of its own deviation the trend follows.
     """
 
     slope: Float[np.ndarray, "d"]
@@ -78,23 +69,15 @@ class Trend(eqx.Module):
 
 
 class LocalProcess(AbstractPredictive):
-    """A corrected mixture of experts and the observations that it is conditioned on.
+    """A corrected mixture of experts and the observations that it is conditioned on, scaled, in double precision.
 
     Attributes:
-        correction: pre-trained, fine-tuned, or none at all.
-        inputs: of the observations, scaled, in double precision.
-        targets: of the observations, scaled, without the trend.
-        scaling: of inputs and targets.
+        targets: without the trend.
         columns: the inputs that vary; what is constant is no dimension of the space.
-        trend: of the targets, in scaled units.
-        context: what is common to all predictions.
         noise: standard deviation of the noise in units of the data, if it is known.
         alpha: variance of additional noise that the observations have and new values will not, in units of the data.
-        same_units: whether all inputs are scaled alike.
         seed: of the choice of the rows that are left out.
         log_bayes_factor: of the correction, for each observation that was left out; NaN if it was not.
-        variance_factor: recalibration of the predicted variance, found on the leave-one-out errors.
-        held_out: the leave-one-out predictions.
         steps: of a fine-tuning of the correction on these observations.
     """
 
@@ -115,8 +98,9 @@ class LocalProcess(AbstractPredictive):
     steps: int = eqx.field(static=True, default=0)
 
     def __check_init__(self) -> None:
-        parts = {Correction: self.correction, Trend: self.trend, HeldOut: self.held_out, Context: self.context}
-        if any(not isinstance(part, kind) for kind, part in parts.items()) or not isinstance(self.scaling, Scaling):
+        parts = self.correction, self.scaling, self.trend, self.context, self.held_out
+        kinds = Correction, Scaling, Trend, Context, HeldOut
+        if not all(isinstance(part, kind) for part, kind in zip(parts, kinds, strict=True)):
             raise ValueError("a local process has a correction, a scaling, a trend, a context and held-out predictions")
         if self.inputs.shape[1:] != self.columns.shape or self.trend.slope.shape != self.columns.shape:
             raise ValueError("inputs, columns and trend differ in their number of inputs")
@@ -129,11 +113,6 @@ class LocalProcess(AbstractPredictive):
             raise ValueError(f"a log Bayes factor is at most {MOST_LOG_BAYES_FACTOR} either way")
         if not 0 < self.variance_factor < np.inf:
             raise ValueError(f"a factor of the variance is one positive number, got {self.variance_factor}")
-
-    @property
-    def uncertain(self) -> bool:
-        """Whether each observation has a noise of its own: it has not."""
-        return False
 
     @property
     def scaled_noise(self) -> Float[Array, ""] | None:
@@ -172,38 +151,30 @@ class LocalProcess(AbstractPredictive):
         """Yield the distribution at one chunk of points after another, each with the rows that it belongs to."""
         points = self.scaling.inputs(X)[:, self.columns]
         centres, members = group(self.tree.query(points, workers=-1)[1])
-        weights = self.correction_weight(centres)
+        rows, tree = self.left_out
+        near = np.full((len(centres), 1), -1) if tree is None else left_out_neighbours(tree, rows, self.inputs[centres])
+        weights = correction_weight(self.log_bayes_factor, near)
         alpha = (math.sqrt(self.alpha) / float(self.scaling.target_scale)) ** 2
         factor = _floats(self.variance_factor)
         # Always as many at a time: compiling for another number would take longer than computing some for nothing.
         for start in range(0, len(centres), CHUNK):
             own, rows, weight = (_padded(array[start : start + CHUNK]) for array in (centres, members, weights))
-            around = self.gather(own, search_rows(self.tree, self.inputs[own]), points[rows])
+            seen = search_rows(self.tree, self.inputs[own])
+            around = _on_device(gather(self.inputs, self.targets, own, seen, points[rows]))
             phases = _floats(np.mod(points[rows] @ self.waves.T, 2 * np.pi))
             found = _predict(self.correction, around, phases, self.context, self.scaled_noise, _floats(weight), factor)
             trend = jnp.asarray((points[rows] @ self.trend.slope).ravel(), found.mean.dtype)
             log_diag = jnp.log(jnp.maximum(jnp.exp(found.log_diag) - alpha, FLOOR)) if alpha else found.log_diag
             yield LowRankGaussian(found.mean + trend, found.factor, log_diag), rows.ravel()
 
-    def correction_weight(self, centres: Int[np.ndarray, "s"]) -> Float[np.ndarray, "s"]:
-        """Return the posterior probability of the correction at each centre."""
-        rows, tree = self.left_out
-        if tree is None:
-            return correction_weight(self.log_bayes_factor, np.full((len(centres), 1), -1))
-        return correction_weight(self.log_bayes_factor, left_out_neighbours(tree, rows, self.inputs[centres]))
-
-    def gather(self, centres: np.ndarray, rows: np.ndarray, points: np.ndarray) -> Centres:
-        """Gather the neighbours of centres in double precision, and hand them to JAX."""
-        return _on_device(gather(self.inputs, self.targets, centres, rows, points))
-
     def leave_out(self, rows: Int[np.ndarray, "n"]) -> tuple[Centres, Int[np.ndarray, "n"]]:
         """Return observations as points to be predicted from the others, and the centre of each."""
-        centres, around = leave_out(self.tree, rows)
-        return self.gather(centres, around, self.inputs[rows][:, None]), centres
+        centres, around = leave_one_out.leave_out(self.tree, rows)
+        return _on_device(gather(self.inputs, self.targets, centres, around, self.inputs[rows][:, None])), centres
 
     def recalibrated(self) -> "LocalProcess":
         """Return the process with observations left out in turn; of many, some thousands."""
-        chosen = choose_rows(len(self.inputs), self.seed)
+        chosen = leave_one_out.choose_rows(len(self.inputs), self.seed)
         if not len(chosen):
             return self
         parts = []
@@ -214,29 +185,23 @@ class LocalProcess(AbstractPredictive):
         return self.validated(chosen, centres, pair)
 
     def validated(self, rows: Int[np.ndarray, "n"], centres: Int[np.ndarray, "n"], pair: Pair) -> "LocalProcess":
-        """Return the process with Bayes factors and recalibration from rows that were left out.
+        """Return the process with Bayes factors and recalibration from rows, each predicted from a centre as in `pair`.
 
         The factor of the variance is never below one: a row that is left out leaves a gap that predictions do not have, in
         which to have been too careful says little.
-
-        Each row was predicted from a centre, with the correction and without it (`pair`).
         """
         values = self.targets[rows]
         # The trend knew the row: without it, the error would have been larger by so much.
         known = 1 - self.trend.leverage[rows]
         pair = Pair(*(Moments(values - (values - np.asarray(m)) / known, np.asarray(v)) for m, v in pair))
         factors = np.full(len(self.inputs), np.nan)
-        factors[rows] = log_bayes_factors(_floats(values), _on_device(pair))
+        factors[rows] = leave_one_out.log_bayes_factors(_floats(values), _on_device(pair))
         around = left_out_neighbours(KDTree(self.inputs[rows]), rows, self.inputs[centres], without=rows)
         blended = blend(correction_weight(factors, around), pair)
         found = HeldOut(values - blended.mean, np.sqrt(blended.variance))
         factor = found.recalibration()
-        return dataclasses.replace(
-            self,
-            log_bayes_factor=factors,
-            variance_factor=factor,
-            held_out=HeldOut(found.error, np.sqrt(factor) * found.std),
-        )
+        recalibrated = HeldOut(found.error, np.sqrt(factor) * found.std)
+        return dataclasses.replace(self, log_bayes_factor=factors, variance_factor=factor, held_out=recalibrated)
 
 
 def condition(
@@ -288,12 +253,7 @@ def learn(inputs: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n"], noi
 
 @eqx.filter_jit
 def _learn(
-    probes: Centres,
-    there: Bool[Array, "s"],
-    count: Int[Array, ""],
-    mean: Float[Array, ""],
-    variance: Float[Array, ""],
-    noise: Float[Array, ""] | None,
+    probes: Centres, there: Bool[Array, "s"], count: Array, mean: Array, variance: Array, noise: Array | None
 ) -> Context:
     dimension = jnp.asarray(probes.offsets.shape[2])
     units = Units.of(probes, there, count, mean, variance, dimension)
