@@ -58,13 +58,13 @@ class Scaling(eqx.Module):
 
     def targets(self, y: np.ndarray) -> Float[np.ndarray, "n"]:
         """Return targets in scaled units, in double precision."""
-        scaled = (y - self.target_shift) / self.target_scale
+        scaled = np.asarray((y - self.target_shift) / self.target_scale, np.float64)
         if np.abs(scaled).max(initial=0) > 1e6:
             raise ValueError(
                 f"a target of {y[np.argmax(np.abs(scaled))]:.3g} is a million times as far from the mean "
                 f"{self.target_shift:.3g} as those of the fit, whose standard deviation was {self.target_scale:.3g}"
             )
-        return np.asarray(scaled, np.float64)
+        return scaled
 
     def values(self, scaled: Array | np.ndarray) -> np.ndarray:
         """Return targets in the units of the data, in double precision."""
@@ -87,14 +87,18 @@ class Data(eqx.Module):
     @classmethod
     def scaled(cls, scaling: Scaling, X: np.ndarray, y: np.ndarray, noise_variance: np.ndarray) -> "Data":
         """Scale data, and pad them, by NumPy: JAX would compile anew for every number of rows."""
-        dtype = jnp.zeros(()).dtype
         padding = (0, round_up(len(y)) - len(y))
         return cls(
-            jnp.asarray(np.pad(scaling.inputs(X), (padding, (0, 0))), dtype),
-            jnp.asarray(np.pad(scaling.targets(y), padding), dtype),
-            jnp.asarray(np.pad(noise_variance / scaling.target_scale**2, padding), dtype),
+            floats(np.pad(scaling.inputs(X), (padding, (0, 0)))),
+            floats(np.pad(scaling.targets(y), padding)),
+            floats(np.pad(noise_variance / scaling.target_scale**2, padding)),
             jnp.asarray(np.arange(len(y) + padding[1]) < len(y)),
         )
+
+
+def floats(values: float | np.ndarray) -> Array:
+    """Return an array of the precision in which the networks compute."""
+    return jnp.asarray(values, jnp.zeros(()).dtype)
 
 
 def round_up(count: int) -> int:

@@ -12,8 +12,7 @@ from sklearn.utils._param_validation import Interval
 
 from bieqno.regression.base import AbstractRegressor, draw_seed
 from bieqno.regression.data import LEAST_ROWS, Table
-from bieqno.regression.pretrained.correction import no_correction, shipped_correction
-from bieqno.regression.pretrained.features import MAX_DIMENSION
+from bieqno.regression.pretrained.correction import MAX_DIMENSION, no_correction, shipped_correction
 from bieqno.regression.pretrained.fine_tuning import fine_tune
 from bieqno.regression.pretrained.neighbours import NEIGHBOURS
 from bieqno.regression.pretrained.process import LocalProcess, condition
@@ -119,15 +118,12 @@ class GGPRegressor(AbstractRegressor, TrainingSettings):
             one value per row the process also sees it beside each observation and learns to weigh it.
         rank: number of columns of each member's covariance factor.
         width: length of embeddings and hidden layers.
-        depth: number of layers of each network.
         members: number of members; with 1 nothing is held out, nothing is recalibrated, and all steps are taken.
         set_interaction: the paper's form, in which a prediction depends on the other points asked for at the same time.
         targets: number of points predicted in each random split (M' of the paper); None draws it.
         observations: most observations that they are predicted from; None takes all others, as the paper does.
-        max_steps: most training steps.
         batch_size: random splits per member and step.
         patience: stop after that many times 50 steps without improvement on the held-out folds.
-        learning_rate: step size of Adam.
         warm_start: continue from the weights of the previous fit; the data may change, the network may not.
         random_state: seed of weights, folds, splits, and of `sample_y` by default.
         on_progress: called with a `bieqno.Progress` after every 50 steps.

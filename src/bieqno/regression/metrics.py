@@ -51,8 +51,7 @@ def rmse(mean: Values, truth: Values) -> float:
 
 def nlpd(mean: Values, std: Values, values: Values) -> float:
     """Return the negative logarithm of the predictive density at each value, averaged over the points."""
-    z = (values - mean) / std
-    return float(np.mean(0.5 * z**2 + np.log(std) + 0.5 * np.log(2 * np.pi)))
+    return float(np.mean(log_losses(values - mean, std**2)))
 
 
 def noise_entropy(noise: float) -> float:
@@ -68,8 +67,7 @@ def crps(mean: Values, std: Values, values: Values) -> float:
 
 def coverage(mean: Values, std: Values, values: Values, level: float) -> float:
     """Return the fraction of the values inside the central interval of probability `level`."""
-    half_width = norm.ppf(0.5 + level / 2) * std
-    return float(np.mean(np.abs(values - mean) <= half_width))
+    return float(np.mean(np.abs(values - mean) <= norm.ppf(0.5 + level / 2) * std))
 
 
 def reliability(mean: Values, std: Values, values: Values, levels: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
@@ -78,10 +76,7 @@ def reliability(mean: Values, std: Values, values: Values, levels: Float[np.ndar
 
 
 def pit(mean: Values, std: Values, values: Values, bins: int) -> Float[np.ndarray, "bins"]:
-    """Return frequencies of the probability integral transform in equal bins: uniform for a calibrated prediction.
-
-    More at both ends is overconfident, more in the middle underconfident.
-    """
+    """Return frequencies of the probability integral transform: uniform if calibrated, more at both ends if overconfident."""
     places = np.minimum((norm.cdf((values - mean) / std) * bins).astype(int), bins - 1)
     return np.bincount(places, minlength=bins) / max(len(values), 1)
 

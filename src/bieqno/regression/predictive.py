@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.regression.data import Scaling
+from bieqno.regression.data import Scaling, floats
 from bieqno.regression.metrics import HeldOut
 
 
@@ -28,8 +28,7 @@ class AbstractPredictive(eqx.Module):
 
     def posterior(self, X: np.ndarray) -> LowRankGaussian:
         """Return the joint distribution of new noisy values at `X`, in single precision."""
-        units = self.scaling.target_scale, self.scaling.target_shift
-        return self._scaled_posterior(X).affine(*(jnp.asarray(x, jnp.zeros(()).dtype) for x in units))
+        return self._scaled_posterior(X).affine(floats(self.scaling.target_scale), floats(self.scaling.target_shift))
 
     def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation at `X`, without keeping the covariance factor."""
@@ -46,7 +45,7 @@ class AbstractPredictive(eqx.Module):
 
     def log_density(self, X: np.ndarray, y: np.ndarray) -> float:
         """Return the logarithm of the joint density of values `y` at `X`."""
-        scaled = self._scaled_posterior(X).log_prob(jnp.asarray(self.scaling.targets(y), jnp.zeros(()).dtype))
+        scaled = self._scaled_posterior(X).log_prob(floats(self.scaling.targets(y)))
         return float(scaled) - len(y) * float(np.log(self.scaling.target_scale))
 
     def _scaled_posterior(self, X: np.ndarray) -> LowRankGaussian:

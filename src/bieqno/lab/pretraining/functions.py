@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.regression.data import Data
-from bieqno.regression.pretrained.features import MAX_DIMENSION
+from bieqno.regression.pretrained.correction import MAX_DIMENSION
 from bieqno.regression.pretrained.neighbours import NEIGHBOURS, spread_rows
 
 LEAST = 8

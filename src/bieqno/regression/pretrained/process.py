@@ -8,7 +8,6 @@ import dataclasses
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -19,19 +18,15 @@ from scipy.spatial import KDTree
 from sklearn.linear_model import RidgeCV
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.regression.data import MIN_NOISE, Scaling
+from bieqno.regression.data import MIN_NOISE, Scaling, floats
 from bieqno.regression.metrics import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.pretrained import experts, leave_one_out
-from bieqno.regression.pretrained.correction import Correction, wave_vectors
-from bieqno.regression.pretrained.features import MAX_DIMENSION
+from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction, wave_vectors
 from bieqno.regression.pretrained.leave_one_out import MOST_LOG_BAYES_FACTOR, correction_weight, left_out_neighbours
 from bieqno.regression.pretrained.mixture import FLOOR, Context, Moments, Pair, blend, learn_context
 from bieqno.regression.pretrained.neighbours import Centres, Units, gather, group, search_rows, spread_rows
 
-T = TypeVar("T")
-_MOST_NOISE = 1e6
-"""In units of the data's spread; its square is still a number."""
 CHUNK = 128
 """Centres per compiled call: each has a matrix for every expert, a tenth of a megabyte together."""
 
@@ -116,7 +111,7 @@ class LocalProcess(AbstractPredictive):
 
     @property
     def scaled_noise(self) -> Float[Array, ""] | None:
-        """The known noise of the observations in scaled units, as an array."""
+        """The known noise of the observations in scaled units."""
         return _scaled_noise(self.noise, self.alpha, self.scaling)
 
     @cached_property
@@ -155,14 +150,14 @@ class LocalProcess(AbstractPredictive):
         near = np.full((len(centres), 1), -1) if tree is None else left_out_neighbours(tree, rows, self.inputs[centres])
         weights = correction_weight(self.log_bayes_factor, near)
         alpha = (math.sqrt(self.alpha) / float(self.scaling.target_scale)) ** 2
-        factor = _floats(self.variance_factor)
+        factor = floats(self.variance_factor)
         # Always as many at a time: compiling for another number would take longer than computing some for nothing.
         for start in range(0, len(centres), CHUNK):
             own, rows, weight = (_padded(array[start : start + CHUNK]) for array in (centres, members, weights))
             seen = search_rows(self.tree, self.inputs[own])
-            around = _on_device(gather(self.inputs, self.targets, own, seen, points[rows]))
-            phases = _floats(np.mod(points[rows] @ self.waves.T, 2 * np.pi))
-            found = _predict(self.correction, around, phases, self.context, self.scaled_noise, _floats(weight), factor)
+            around = jax.device_put(gather(self.inputs, self.targets, own, seen, points[rows]))
+            phases = floats(np.mod(points[rows] @ self.waves.T, 2 * np.pi))
+            found = _predict(self.correction, around, phases, self.context, self.scaled_noise, floats(weight), factor)
             trend = jnp.asarray((points[rows] @ self.trend.slope).ravel(), found.mean.dtype)
             log_diag = jnp.log(jnp.maximum(jnp.exp(found.log_diag) - alpha, FLOOR)) if alpha else found.log_diag
             yield LowRankGaussian(found.mean + trend, found.factor, log_diag), rows.ravel()
@@ -170,10 +165,10 @@ class LocalProcess(AbstractPredictive):
     def leave_out(self, rows: Int[np.ndarray, "n"]) -> tuple[Centres, Int[np.ndarray, "n"]]:
         """Return observations as points to be predicted from the others, and the centre of each."""
         centres, around = leave_one_out.leave_out(self.tree, rows)
-        return _on_device(gather(self.inputs, self.targets, centres, around, self.inputs[rows][:, None])), centres
+        return jax.device_put(gather(self.inputs, self.targets, centres, around, self.inputs[rows][:, None])), centres
 
     def recalibrated(self) -> "LocalProcess":
-        """Return the process with observations left out in turn; of many, some thousands."""
+        """Return the process validated by observations that are left out in turn; of many, by some thousands."""
         chosen = leave_one_out.choose_rows(len(self.inputs), self.seed)
         if not len(chosen):
             return self
@@ -195,7 +190,7 @@ class LocalProcess(AbstractPredictive):
         known = 1 - self.trend.leverage[rows]
         pair = Pair(*(Moments(values - (values - np.asarray(m)) / known, np.asarray(v)) for m, v in pair))
         factors = np.full(len(self.inputs), np.nan)
-        factors[rows] = leave_one_out.log_bayes_factors(_floats(values), _on_device(pair))
+        factors[rows] = leave_one_out.log_bayes_factors(floats(values), jax.device_put(pair))
         around = left_out_neighbours(KDTree(self.inputs[rows]), rows, self.inputs[centres], without=rows)
         blended = blend(correction_weight(factors, around), pair)
         found = HeldOut(values - blended.mean, np.sqrt(blended.variance))
@@ -214,7 +209,7 @@ def condition(
     same_units: bool = False,
     seed: int = 0,
 ) -> LocalProcess:
-    """Condition a corrected mixture of experts on data in units of their own; arguments as in `PretrainedGGPRegressor`."""
+    """Condition a corrected mixture of experts on data; the settings are those of `PretrainedGGPRegressor`."""
     scaling = Scaling.of(X, y)
     if same_units:
         common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
@@ -247,8 +242,8 @@ def learn(inputs: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n"], noi
     probes = spread_rows(inputs, targets, np.ones(len(targets), bool))
     rows = search_rows(KDTree(inputs), inputs[probes])
     around = gather(inputs, targets, probes, rows, inputs[probes][:, None])
-    mean, variance = _floats(targets.mean()), _floats(targets.var())
-    return _learn(_on_device(around), jnp.asarray(probes >= 0), jnp.asarray(len(targets)), mean, variance, noise)
+    of_targets = jnp.asarray(len(targets)), floats(targets.mean()), floats(targets.var())
+    return _learn(jax.device_put(around), jnp.asarray(probes >= 0), *of_targets, noise)
 
 
 @eqx.filter_jit
@@ -288,16 +283,7 @@ def _scaled_noise(noise: float | None, alpha: float, scaling: Scaling) -> Float[
     if noise is None:
         return None
     scaled = math.hypot(noise, math.sqrt(alpha)) / float(scaling.target_scale)
-    return _floats(min(max(scaled, MIN_NOISE), _MOST_NOISE))
-
-
-def _on_device(tree: T) -> T:
-    """Round differences that were taken in double precision to the precision of the networks."""
-    return jax.tree.map(jnp.asarray, tree)
-
-
-def _floats(values: float | np.ndarray) -> Array:
-    return jnp.asarray(values, jnp.zeros(()).dtype)
+    return floats(min(max(scaled, MIN_NOISE), 1e6))  # the square of which is still a number
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import EquivariantOperator
-from bieqno.regression.data import MIN_NOISE, Data, Scaling, round_up
+from bieqno.regression.data import MIN_NOISE, Data, Scaling, floats, round_up
 from bieqno.regression.metrics import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.trained import splits
@@ -69,7 +69,7 @@ class FittedEnsemble(AbstractPredictive):
         for start in range(0, len(X), size):
             rows = start + np.arange(size)
             rows[rows >= len(X)] = -1
-            points = jnp.asarray(np.where(rows[:, None] < 0, 0, scaled[rows]), jnp.zeros(()).dtype)
+            points = floats(np.where(rows[:, None] < 0, 0, scaled[rows]))
             yield _predict(self.members, self.data, self.variance_factor, points, jnp.asarray(rows >= 0)), rows
 
 
@@ -144,10 +144,9 @@ def fit_ensemble(
         members = len(y)  # leave one out: two rows must remain to learn from
     member_key, fit_key = jax.random.split(jax.random.key(seed))
     noise = None if settings.noise is None else max(settings.noise / float(scaling.target_scale), MIN_NOISE)
-    known = jnp.asarray(noise or 0.0, jnp.zeros(()).dtype)
-    keys = jax.random.split(member_key, members)
     shape = {name: getattr(settings, name) for name in ("rank", "width", "depth", "set_interaction")}
-    module = _make_members(X.shape[1], shape, noise is not None, uncertain, known, keys)
+    keys = jax.random.split(member_key, members)
+    module = _make_members(X.shape[1], shape, uncertain, None if noise is None else floats(noise), keys)
     if start is not None:
         module = _continued(stack(start.members), module)
     folds = np.full(data.mask.shape, -1)
@@ -189,11 +188,14 @@ def _recalibrated(members: GeneralizedGaussianProcess, split: Split) -> tuple[Ar
 
 @eqx.filter_jit
 def _make_members(
-    in_size: int, shape: dict[str, Any], known: bool, uncertain: bool, noise: Float[Array, ""], keys: Array
+    in_size: int, shape: dict[str, Any], uncertain: bool, noise: Float[Array, ""] | None, keys: Array
 ) -> GeneralizedGaussianProcess:
     """Make members with their own initial weights, stacked."""
-    given = {"noise": noise if known else None, "uncertain": uncertain, **shape}
-    return eqx.filter_vmap(lambda key: GeneralizedGaussianProcess(in_size, **given, key=key))(keys)
+
+    def make(key: Array) -> GeneralizedGaussianProcess:
+        return GeneralizedGaussianProcess(in_size, noise=noise, uncertain=uncertain, **shape, key=key)
+
+    return eqx.filter_vmap(make)(keys)
 
 
 def _continued(old: GeneralizedGaussianProcess, new: GeneralizedGaussianProcess) -> GeneralizedGaussianProcess:

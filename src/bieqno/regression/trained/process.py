@@ -23,14 +23,12 @@ class GeneralizedGaussianProcess(eqx.Module):
     """The joint distribution of noisy values at test points, given observations.
 
     Args:
-        in_size: number of input variables.
         rank: number of columns of the covariance factor.
         width: length of embeddings and hidden layers.
         depth: number of layers of each network.
         set_interaction: use the paper's ``phi_int``: a prediction depends on the other points asked for at the same time.
         noise: known standard deviation of the observation noise; None learns it.
         uncertain: whether each observation comes with the variance of noise of its own.
-        key: random key of the initial weights.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -77,11 +75,7 @@ class GeneralizedGaussianProcess(eqx.Module):
         point_mask: Bool[Array, "n"] | None = None,
         observation_mask: Bool[Array, "m"] | None = None,
     ) -> LowRankGaussian:
-        """Return the posterior at `points`, given observed `targets` at `inputs`.
-
-        `noise_variance`, additional noise of each observation, is read by an `uncertain` process only; masks say what is
-        not padding.
-        """
+        """Return the posterior at `points`, given `targets` at `inputs`, whose `noise_variance` an `uncertain` process reads."""
         parts = [inputs, targets[:, None]]
         if self.uncertain:
             std = jnp.sqrt(jnp.zeros_like(targets) if noise_variance is None else noise_variance)
