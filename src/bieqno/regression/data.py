@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 from sklearn.base import BaseEstimator
+from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
 LEAST_ROWS = 3
@@ -34,9 +35,8 @@ class Scaling(eqx.Module):
     target_scale: np.ndarray
 
     def __check_init__(self) -> None:
-        shift, scale, *of_targets = map(
-            np.shape, (self.input_shift, self.input_scale, self.target_shift, self.target_scale)
-        )
+        parts = self.input_shift, self.input_scale, self.target_shift, self.target_scale
+        shift, scale, *of_targets = map(np.shape, parts)
         if shift != scale or len(shift) != 1 or of_targets != [(), ()]:
             raise ValueError(f"inputs are shifted by {shift} and scaled by {scale}, targets by {of_targets}")
 
@@ -146,8 +146,7 @@ def checked_targets(y: Table, rows: int, outputs: int) -> Float[np.ndarray, "row
     if values.shape not in allowed:
         expected = f"expected y of shape {allowed[0]} for {rows} rows of X and {outputs} outputs"
         raise ValueError(f"{expected}, got {values.shape}")
-    if not np.isfinite(values).all():
-        raise ValueError("y holds NaN or infinity: the density of a value that is missing is not defined")
+    assert_all_finite(values, input_name="y")  # the density of a value that is missing is not defined
     return values.reshape(rows, outputs)
 
 

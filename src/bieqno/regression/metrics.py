@@ -51,7 +51,8 @@ def rmse(mean: Values, truth: Values) -> float:
 
 def nlpd(mean: Values, std: Values, values: Values) -> float:
     """Return the negative logarithm of the predictive density at each value, averaged over the points."""
-    return float(np.mean(log_losses(values - mean, std**2)))
+    z = (values - mean) / std
+    return float(np.mean(0.5 * z**2 + np.log(std) + 0.5 * np.log(2 * np.pi)))
 
 
 def noise_entropy(noise: float) -> float:
@@ -82,13 +83,7 @@ def pit(mean: Values, std: Values, values: Values, bins: int) -> Float[np.ndarra
 
 
 def scores(
-    mean: Values,
-    std: Values,
-    *,
-    truth: Values,
-    values: Values,
-    noise: float | None,
-    jump: Bool[np.ndarray, "n"] | None = None,
+    mean: Values, std: Values, *, truth: Values, values: Values, noise: float | None, jump: np.ndarray | None = None
 ) -> dict[str, float]:
     """Return all scores of one prediction, by name, given the clean function (`truth`) and noisy new `values`.
 

@@ -25,9 +25,11 @@ GROUP_SIZES = (1, 4, 12)
 FEW_POINTS = 1024
 """So many points are predicted one by one as quickly as another program is compiled."""
 
-Either: TypeAlias = Array | np.ndarray
-Inputs: TypeAlias = Float[Either, "m d"]
-Targets: TypeAlias = Float[Either, "m"]
+Scalar: TypeAlias = Float[Array, ""]
+Count: TypeAlias = Int[Array, ""]
+Both: TypeAlias = Array | np.ndarray
+Inputs: TypeAlias = Float[Both, "m d"]
+Targets: TypeAlias = Float[Both, "m"]
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _SPACING_RANK = 8
 """The spacing is read off the distance of an observation to its eighth neighbour: one pair may be close by chance."""
@@ -57,11 +59,7 @@ class Centres(NamedTuple):
 
 
 def gather(
-    inputs: Inputs,
-    targets: Targets,
-    centres: Int[Either, "s"],
-    rows: Int[Either, "s k"],
-    points: Float[Either, "s q d"],
+    inputs: Inputs, targets: Targets, centres: Int[Both, "s"], rows: Int[Both, "s k"], points: Float[Both, "s q d"]
 ) -> Centres:
     """Gather the neighbours of centres, given their rows, nearest first and padded by -1, for NumPy or JAX.
 
@@ -81,19 +79,13 @@ def gather(
 class Units(eqx.Module):
     """The units of a data set: typical spacing of the inputs; mean and standard deviation of the targets."""
 
-    spacing: Float[Array, ""]
-    shift: Float[Array, ""]
-    scale: Float[Array, ""]
+    spacing: Scalar
+    shift: Scalar
+    scale: Scalar
 
     @classmethod
     def of(
-        cls,
-        probes: Centres,
-        there: Bool[Array, "s"],
-        count: Int[Array, ""],
-        mean: Float[Array, ""],
-        variance: Float[Array, ""],
-        dimension: Int[Array, ""],
+        cls, probes: Centres, there: Bool[Array, "s"], count: Count, mean: Scalar, variance: Scalar, dimension: Count
     ) -> "Units":
         """Measure the spacing at the `probes` that are `there`; `count`, `mean` and `variance` are those of all targets."""
         rank = jnp.clip(count - 1, 0, _SPACING_RANK)
@@ -127,7 +119,7 @@ def ball_volume(dimension: int | Int[Array, ""]) -> Float[Array, ""]:
     return jnp.exp(half * math.log(math.pi) - jax.scipy.special.gammaln(half + 1))
 
 
-def spread_rows(inputs: Inputs, targets: Targets, mask: Bool[Either, "m"]) -> Any:
+def spread_rows(inputs: Inputs, targets: Targets, mask: Bool[Both, "m"]) -> Any:
     """Choose the probes, some observations that stand for all whatever their order; -1 where there are no more.
 
     Multiples of the golden ratio visit the observations evenly and in step with no grid, in the order of their targets,

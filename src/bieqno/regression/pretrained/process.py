@@ -268,7 +268,7 @@ def _predict(
     gaussian = correction.joint(phases, *experts.predict(centres, context.units), context, weight)
     log_diag = gaussian.log_diag
     if noise is not None:
-        # No new value is surer than the noise.
+        # No new value is more certain than the noise allows.
         lack = jnp.maximum(noise**2 - jnp.sum(gaussian.factor**2, axis=1), 1e-30)
         log_diag = jnp.maximum(log_diag, jnp.log(lack))
     return LowRankGaussian(gaussian.mean, jnp.sqrt(factor) * gaussian.factor, log_diag + jnp.log(factor))
