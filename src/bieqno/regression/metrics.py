@@ -111,11 +111,6 @@ class HeldOut(eqx.Module):
         if self.error.ndim != 1 or self.error.shape != self.std.shape:
             raise ValueError(f"errors of shape {self.error.shape} do not go with deviations of {self.std.shape}")
 
-    @classmethod
-    def none(cls) -> "HeldOut":
-        """Return predictions of no rows."""
-        return cls(np.zeros(0), np.zeros(0))
-
     def recalibration(self) -> float:
         """Return the factor of the variance, at least one: the mean square of errors over deviations, with `RIGHT_ERRORS`.
 

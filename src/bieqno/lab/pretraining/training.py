@@ -12,10 +12,9 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bieqno.gaussian import LowRankGaussian
 from bieqno.lab.pretraining.functions import RandomTasks, Task, nearest_rows
 from bieqno.regression.metrics import joint_loss, log_losses
-from bieqno.regression.pretrained import experts
 from bieqno.regression.pretrained.correction import Correction, wave_vectors
 from bieqno.regression.pretrained.mixture import learn_context
-from bieqno.regression.pretrained.neighbours import Units, gather, spread_rows
+from bieqno.regression.pretrained.neighbours import gather, spread_rows
 from bieqno.training import FitResult, Progress, fit
 
 JOINT_SHARE = 0.25
@@ -44,11 +43,9 @@ def posterior(correction: Correction, task: Task) -> LowRankGaussian:
     rows = jax.vmap(lambda x: nearest_rows(x, data))(data.inputs[probes])
     centres = gather(data.inputs, data.targets, probes, rows, task.points)
     count, mean, variance = jnp.sum(data.mask), *(f(data.targets, where=data.mask) for f in (jnp.mean, jnp.var))
-    units = Units.of(centres, probes >= 0, count, mean, variance, dimension)
-    seen, predictions = experts.predict(centres, units)
-    context = learn_context(predictions, probes >= 0, count, units, dimension)
+    context, seen, predictions = learn_context(centres, probes >= 0, count, mean, variance, dimension)
     waves = wave_vectors(correction.waves, task.points.shape[2], dimension)
-    return correction.joint(task.points / units.spacing @ waves.T, seen, predictions, context)
+    return correction.joint(task.points / context.units.spacing @ waves.T, seen, predictions, context)
 
 
 def pretrain(

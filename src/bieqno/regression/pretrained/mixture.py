@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bieqno.regression.pretrained.experts import RATIOS, ExpertPredictions
-from bieqno.regression.pretrained.neighbours import Units
+from bieqno.regression.pretrained.experts import RATIOS, ExpertPredictions, predict
+from bieqno.regression.pretrained.neighbours import Centres, Neighbourhood, Units
 
 # Logarithm of the variance of the noise, in units of the variance of the targets.
 NOISE_LEVELS = tuple(math.log(1e-6) * (1 - i / 14) + math.log(1.5) * (i / 14) for i in range(15))
@@ -70,23 +70,29 @@ class Pair(NamedTuple):
 
 
 def learn_context(
-    probes: ExpertPredictions,
+    centres: Centres,
     there: Bool[Array, "s"],
     count: Int[Array, ""],
-    units: Units,
+    mean: Float[Array, ""],
+    variance: Float[Array, ""],
     dimension: Int[Array, ""],
     noise: Float[Array, ""] | None = None,
-) -> Context:
-    """Find the noise (if None) and the prior weights of the experts from the probes that are `there`, of `count` rows."""
+) -> tuple[Context, Neighbourhood, ExpertPredictions]:
+    """Find the units, the noise (if None) and the prior weights of the experts from the probes that are `there`.
+
+    `count`, `mean` and `variance` are those of all targets. The predictions at the probes are returned as well.
+    """
+    units = Units.of(centres, there, count, mean, variance, dimension)
+    seen, probes = predict(centres, units)
     sizes = jnp.log(probes.squares[:, 0] / jnp.maximum(probes.number[:, :1], 1) + FLOOR)
     held = there[:, None]
     number = jnp.maximum(jnp.sum(there), 1).astype(sizes.dtype)
     scale = jnp.exp(jnp.sum(jnp.where(held, sizes, 0), axis=0) / number)
-    likelihood, variance = jax.vmap(lambda own: log_likelihoods(own, scale))(probes)
-    fit = _noise_fit(variance)  # [s, e, levels]
+    likelihood, local_variance = jax.vmap(lambda own: log_likelihoods(own, scale))(probes)
+    fit = _noise_fit(local_variance)  # [s, e, levels]
     # Probes share observations: together they count no more than what there is.
-    seen = jnp.sum(jnp.where(there, probes.number[:, 0], 0))
-    overlap = jnp.minimum(1, count.astype(seen.dtype) / jnp.maximum(seen, 1))
+    shared = jnp.sum(jnp.where(there, probes.number[:, 0], 0))
+    overlap = jnp.minimum(1, count.astype(shared.dtype) / jnp.maximum(shared, 1))
     known = None if noise is None else _known_noise(2 * jnp.log(noise / units.scale))
 
     def step(log_prior: Array, _: None) -> tuple[Array, Array]:
@@ -100,7 +106,7 @@ def learn_context(
 
     uniform = jnp.full(len(RATIOS), -math.log(len(RATIOS)), scale.dtype)
     log_prior, levels = jax.lax.scan(step, uniform, None, length=_STEPS)
-    return Context(units, jnp.asarray(dimension), log_prior, levels[-1], scale)
+    return Context(units, jnp.asarray(dimension), log_prior, levels[-1], scale), seen, probes
 
 
 def weigh(predictions: ExpertPredictions, context: Context) -> Mixture:

@@ -25,7 +25,7 @@ from bieqno.regression.pretrained import experts, leave_one_out
 from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction, wave_vectors
 from bieqno.regression.pretrained.leave_one_out import MOST_LOG_BAYES_FACTOR, correction_weight, left_out_neighbours
 from bieqno.regression.pretrained.mixture import FLOOR, Context, Moments, Pair, blend, learn_context
-from bieqno.regression.pretrained.neighbours import Centres, Units, gather, group, search_rows, spread_rows
+from bieqno.regression.pretrained.neighbours import Centres, gather, group, search_rows, spread_rows
 
 CHUNK = 128
 """Centres per compiled call: each has a matrix for every expert, a tenth of a megabyte together."""
@@ -233,7 +233,7 @@ def condition(
         seed=seed,
         log_bayes_factor=np.full(len(y), np.nan),
         variance_factor=1.0,
-        held_out=HeldOut.none(),
+        held_out=HeldOut(np.zeros(0), np.zeros(0)),
     ).recalibrated()
 
 
@@ -251,8 +251,7 @@ def _learn(
     probes: Centres, there: Bool[Array, "s"], count: Array, mean: Array, variance: Array, noise: Array | None
 ) -> Context:
     dimension = jnp.asarray(probes.offsets.shape[2])
-    units = Units.of(probes, there, count, mean, variance, dimension)
-    return learn_context(experts.predict(probes, units)[1], there, count, units, dimension, noise)
+    return learn_context(probes, there, count, mean, variance, dimension, noise)[0]
 
 
 @eqx.filter_jit

@@ -167,7 +167,7 @@ def fit_ensemble(
         key=fit_key,
         on_progress=on_progress,
     )
-    factor, predictions = jnp.ones(()), HeldOut.none()
+    factor, predictions = jnp.ones(()), HeldOut(np.zeros(0), np.zeros(0))
     if validation is not None:
         factor, error, std = _recalibrated(result.module, validation)
         there = np.asarray(validation.points.mask)
