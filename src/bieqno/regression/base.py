@@ -56,8 +56,7 @@ class Saved(eqx.Module):
 
 _TRAINED = (FittedEnsemble, GeneralizedGaussianProcess, Data)
 _PRETRAINED = (LocalProcess, Correction, Context, Units, Trend)
-STORED = (Saved, Scaling, HeldOut, *_TRAINED, *_PRETRAINED)
-"""The classes that a file may name."""
+STORED = (Saved, Scaling, HeldOut, *_TRAINED, *_PRETRAINED)  # the classes that a file may name
 
 
 class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC):

@@ -14,13 +14,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
-LEAST_ROWS = 3
-"""Two to learn from, one to hold out."""
-MIN_NOISE = 1e-3
-"""Least standard deviation of a prediction, in units of the targets' own: keeps the likelihood bounded."""
+LEAST_ROWS = 3  # two to learn from, one to hold out
+MIN_NOISE = 1e-3  # least standard deviation of a prediction, in units of the targets' own: keeps the likelihood bounded
 
-Table: TypeAlias = Any
-"""Whatever scikit-learn turns into an array: lists, NumPy arrays, data frames."""
+Table: TypeAlias = Any  # whatever scikit-learn turns into an array: lists, NumPy arrays, data frames
 
 FAR = 1e3
 """Inputs further out than this many standard deviations are taken to lie there: no network extrapolates that far."""

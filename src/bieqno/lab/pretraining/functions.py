@@ -16,8 +16,7 @@ from bieqno.regression.data import Data
 from bieqno.regression.pretrained.correction import MAX_DIMENSION
 from bieqno.regression.pretrained.neighbours import NEIGHBOURS, spread_rows
 
-LEAST = 8
-"""Observations of a task at least."""
+LEAST = 8  # observations of a task at least
 WAVES, JUMPS = 96, 6
 
 

@@ -17,10 +17,8 @@ from bieqno.regression.pretrained.mixture import learn_context
 from bieqno.regression.pretrained.neighbours import gather, spread_rows
 from bieqno.training import FitResult, Progress, fit
 
-JOINT_SHARE = 0.25
-"""Weight of the joint density beside that of single values, which most predictions are used for."""
-CHUNK_STEPS = 50
-"""Steps between two checkpoints."""
+JOINT_SHARE = 0.25  # weight of the joint density beside that of single values, which most predictions are used for
+CHUNK_STEPS = 50  # steps between two checkpoints
 
 
 def task_loss(correction: Correction, batch: Task, *, key: PRNGKeyArray) -> Float[Array, ""]:

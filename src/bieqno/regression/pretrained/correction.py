@@ -27,13 +27,10 @@ from bieqno.regression.pretrained.experts import EXPERTS, NEAREST, ExpertPredict
 from bieqno.regression.pretrained.mixture import NOISE_LEVELS, Context, Mixture, Moments, Pair, moments
 from bieqno.regression.pretrained.neighbours import Neighbourhood, length
 
-MAX_DIMENSION = 4
-"""Most inputs of the functions that the correction was pre-trained on."""
+MAX_DIMENSION = 4  # most inputs of the functions that the correction was pre-trained on
 
-_RANKS = (1, 2, 3, 4, 6, 8, 16, 32)
-"""Neighbours whose distance is a feature."""
-_NOWHERE = 30.0
-"""Distance of padding."""
+_RANKS = (1, 2, 3, 4, 6, 8, 16, 32)  # neighbours whose distance is a feature
+_NOWHERE = 30.0  # distance of padding
 
 POINT_FEATURES = 6 * len(EXPERTS) + len(_RANKS) + 9
 NEIGHBOUR_FEATURES = 9

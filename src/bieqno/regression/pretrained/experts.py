@@ -22,10 +22,8 @@ class Expert(NamedTuple):
     """A stationary kernel."""
 
     smoothness: str
-    length: float
-    """In units of the spacing."""
-    noise_ratio: float
-    """Variance of the noise over that of the function."""
+    length: float  # in units of the spacing
+    noise_ratio: float  # variance of the noise over that of the function
 
 
 _SHORT, _LONG = (0.6, 1.0, 1.7, 3.0, 6.0), (1.5, 4.0, 12.0)
@@ -39,24 +37,18 @@ EXPERTS = (
 """Squared exponential, Matern-5/2 and Matern-1/2. Lengths beyond the neighbourhood are polynomials or straight lines there."""
 
 RATIOS = tuple(expert.noise_ratio for expert in EXPERTS)
-_HUGE = 1e12
-"""More than any sum of squared innovations, so that a matrix with this in its corner is positive definite."""
-NEAREST = 8
-"""How many of the nearest observations have a likelihood of their own."""
+_HUGE = 1e12  # more than any sum of squared innovations, so that a matrix with this in its corner is positive definite
+NEAREST = 8  # how many of the nearest observations have a likelihood of their own
 
 
 class ExpertPredictions(NamedTuple):
     """Predictions of each expert at points of a centre; variances and squares up to the expert's scale."""
 
     mean: Float[Array, "q e"]
-    variance: Float[Array, "q e"]
-    """Of a new noisy value."""
-    squares: Float[Array, "2 e"]
-    """Sum of squared innovations, of all and of the nearest observations."""
-    log_det: Float[Array, "2 e"]
-    """Sum of the logarithms of their expected sizes, likewise."""
-    number: Float[Array, "2"]
-    """Number of observations, likewise."""
+    variance: Float[Array, "q e"]  # of a new noisy value
+    squares: Float[Array, "2 e"]  # sum of squared innovations, of all and of the nearest observations
+    log_det: Float[Array, "2 e"]  # sum of the logarithms of their expected sizes, likewise
+    number: Float[Array, "2"]  # number of observations, likewise
 
 
 def predict(centres: Centres, units: Units) -> tuple[Neighbourhood, ExpertPredictions]:

@@ -27,8 +27,7 @@ from bieqno.regression.pretrained.process import LocalProcess
 from bieqno.training import Progress, fit
 
 STOPPING_FOLDS = 3
-FOLDS = STOPPING_FOLDS + 1
-"""The last fold accepts or refuses."""
+FOLDS = STOPPING_FOLDS + 1  # the last fold accepts or refuses
 STEPS, PATIENCE = 60, 4
 _OPTIMIZER = optax.adam(3e-4)
 _predict_by_experts = eqx.filter_jit(experts.predict)

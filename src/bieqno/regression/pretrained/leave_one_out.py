@@ -14,10 +14,8 @@ from scipy.special import expit
 from bieqno.regression.pretrained.mixture import Pair
 from bieqno.regression.pretrained.neighbours import NEIGHBOURS, search_rows
 
-MOST_ROWS = 2048
-"""Observations that are left out in turn; of more, a random choice."""
-PRIOR_LOG_ODDS = 2.0
-"""Of the correction: seven to one, for it was trained to be the better one."""
+MOST_ROWS = 2048  # observations that are left out in turn; of more, a random choice
+PRIOR_LOG_ODDS = 2.0  # of the correction: seven to one, for it was trained to be the better one
 MOST_LOG_BAYES_FACTOR = 3.0
 """No observation alone counts for more: next to a jump that nothing announced, densities differ without bound."""
 

@@ -18,13 +18,11 @@ from bieqno.regression.pretrained.neighbours import Centres, Neighbourhood, Unit
 
 # Logarithm of the variance of the noise, in units of the variance of the targets.
 NOISE_LEVELS = tuple(math.log(1e-6) * (1 - i / 14) + math.log(1.5) * (i / 14) for i in range(15))
-FLOOR = 1e-6
-"""Least variance in units of the targets' own: a thousandth of their standard deviation."""
+FLOOR = 1e-6  # least variance in units of the targets' own: a thousandth of their standard deviation
 
 _STEPS = 8
 _PSEUDO = 4.0
-_NOISE_WIDTH = 0.7
-"""By how much, in its logarithm, an expert's local noise variance may differ from that of the whole."""
+_NOISE_WIDTH = 0.7  # by how much, in its logarithm, an expert's local noise variance may differ from that of the whole
 
 
 class Context(eqx.Module):
@@ -32,12 +30,9 @@ class Context(eqx.Module):
 
     units: Units
     dimension: Int[Array, ""]
-    log_prior: Float[Array, "e"]
-    """Logarithm of the share of the data that each expert explains."""
-    log_noise: Float[Array, "levels"]
-    """Logarithm of the probability of each of `NOISE_LEVELS`."""
-    scale: Float[Array, "e"]
-    """Typical variance of each expert, up to which it states its own."""
+    log_prior: Float[Array, "e"]  # logarithm of the share of the data that each expert explains
+    log_noise: Float[Array, "levels"]  # logarithm of the probability of each of `NOISE_LEVELS`
+    scale: Float[Array, "e"]  # typical variance of each expert, up to which it states its own
 
 
 class Mixture(NamedTuple):
@@ -45,8 +40,7 @@ class Mixture(NamedTuple):
 
     mean: Float[Array, "*q e"]
     variance: Float[Array, "*q e"]
-    log_weight: Float[Array, "*q e"]
-    """Normalised logarithm of the mixture weight."""
+    log_weight: Float[Array, "*q e"]  # normalised logarithm of the mixture weight
     log_likelihood: Float[Array, "*q 2 e"]
     """Of the neighbourhood, and of the nearest observations given the farther ones."""
 

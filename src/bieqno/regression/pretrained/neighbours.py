@@ -16,14 +16,11 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
-NEIGHBOURS = 32
-"""Observations that a test point sees."""
-PROBES = 32
-"""Observations whose neighbourhoods stand for the whole data set."""
+NEIGHBOURS = 32  # observations that a test point sees
+PROBES = 32  # observations whose neighbourhoods stand for the whole data set
 GROUP_SIZES = (1, 4, 12)
 """Test points that share a centre: each size is a program of its own, and a group is padded to its size."""
-FEW_POINTS = 1024
-"""So many points are predicted one by one as quickly as another program is compiled."""
+FEW_POINTS = 1024  # so many points are predicted one by one as quickly as another program is compiled
 
 Scalar: TypeAlias = Float[Array, ""]
 Count: TypeAlias = Int[Array, ""]

@@ -27,18 +27,14 @@ from bieqno.regression.pretrained.leave_one_out import MOST_LOG_BAYES_FACTOR, co
 from bieqno.regression.pretrained.mixture import FLOOR, Context, Moments, Pair, blend, learn_context
 from bieqno.regression.pretrained.neighbours import Centres, gather, group, search_rows, spread_rows
 
-CHUNK = 128
-"""Centres per compiled call: each has a matrix for every expert, a tenth of a megabyte together."""
+CHUNK = 128  # centres per compiled call: each has a matrix for every expert, a tenth of a megabyte together
 
 
 class Trend(eqx.Module):
-    """A linear trend by ridge regression for more than `MAX_DIMENSION` inputs, among which hardly anything is near.
-
-    The `leverage` of an observation is how much of its own deviation the trend follows.
-    """
+    """A linear trend by ridge regression for more than `MAX_DIMENSION` inputs, among which hardly anything is near."""
 
     slope: Float[np.ndarray, "d"]
-    leverage: Float[np.ndarray, "n"]
+    leverage: Float[np.ndarray, "n"]  # how much of its own deviation the trend follows at an observation
 
     def __check_init__(self) -> None:
         if not (np.isfinite(self.slope).all() and np.all((self.leverage >= 0) & (self.leverage < 1))):
@@ -64,33 +60,23 @@ class Trend(eqx.Module):
 
 
 class LocalProcess(AbstractPredictive):
-    """A corrected mixture of experts and the observations that it is conditioned on, scaled, in double precision.
-
-    Attributes:
-        targets: without the trend.
-        columns: the inputs that vary; what is constant is no dimension of the space.
-        noise: standard deviation of the noise in units of the data, if it is known.
-        alpha: variance of additional noise that the observations have and new values will not, in units of the data.
-        seed: of the choice of the rows that are left out.
-        log_bayes_factor: of the correction, for each observation that was left out; NaN if it was not.
-        steps: of a fine-tuning of the correction on these observations.
-    """
+    """A corrected mixture of experts and the observations that it is conditioned on, scaled, in double precision."""
 
     correction: Correction
     inputs: Float[np.ndarray, "n d"]
-    targets: Float[np.ndarray, "n"]
+    targets: Float[np.ndarray, "n"]  # without the trend
     scaling: Scaling
-    columns: Int[np.ndarray, "d"]
+    columns: Int[np.ndarray, "d"]  # the inputs that vary; what is constant is no dimension of the space
     trend: Trend
     context: Context
-    noise: float | None = eqx.field(static=True)
-    alpha: float = eqx.field(static=True)
+    noise: float | None = eqx.field(static=True)  # standard deviation in units of the data, if it is known
+    alpha: float = eqx.field(static=True)  # variance of noise that new values will not have, in units of the data
     same_units: bool = eqx.field(static=True)
-    seed: int = eqx.field(static=True)
-    log_bayes_factor: Float[np.ndarray, "n"]
+    seed: int = eqx.field(static=True)  # of the choice of the rows that are left out
+    log_bayes_factor: Float[np.ndarray, "n"]  # of the correction, NaN for an observation that was not left out
     variance_factor: float
     held_out: HeldOut
-    steps: int = eqx.field(static=True, default=0)
+    steps: int = eqx.field(static=True, default=0)  # of a fine-tuning of the correction on these observations
 
     def __check_init__(self) -> None:
         parts = self.correction, self.scaling, self.trend, self.context, self.held_out

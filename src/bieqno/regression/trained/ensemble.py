@@ -24,11 +24,9 @@ from bieqno.regression.trained.process import GeneralizedGaussianProcess, combin
 from bieqno.regression.trained.splits import HeldOutLoss, RandomSplits, Split
 from bieqno.training import FitResult, Progress, fit
 
-CHUNK = 8192
-"""Test points per compiled call: the memory beyond the result itself stays bounded."""
+CHUNK = 8192  # test points per compiled call: the memory beyond the result itself stays bounded
 _CHUNK_STEPS = 50
-_adam = lru_cache(optax.adam)
-"""The same object for the same rate, so that what was compiled is used again."""
+_adam = lru_cache(optax.adam)  # the same object for the same rate, so that what was compiled is used again
 
 
 class FittedEnsemble(AbstractPredictive):

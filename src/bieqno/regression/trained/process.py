@@ -15,17 +15,13 @@ from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import MLP, ElementwiseOperator, PosteriorOperator, frozen
 from bieqno.regression.data import MIN_NOISE, Data
 
-MAX_LOG_VARIANCE = 40.0
-"""Keeps the variance finite in single precision where a network extrapolates far."""
+MAX_LOG_VARIANCE = 40.0  # keeps the variance finite in single precision where a network extrapolates far
 
 
 class GeneralizedGaussianProcess(eqx.Module):
     """The joint distribution of noisy values at test points, given observations.
 
     Args:
-        rank: number of columns of the covariance factor.
-        width: length of embeddings and hidden layers.
-        depth: number of layers of each network.
         set_interaction: use the paper's ``phi_int``: a prediction depends on the other points asked for at the same time.
         noise: known standard deviation of the observation noise; None learns it.
         uncertain: whether each observation comes with the variance of noise of its own.

@@ -42,19 +42,13 @@ class Split(eqx.Module):
 
 
 class RandomSplits(eqx.Module):
-    """The batch source: for each member, random splits of the data outside its fold.
-
-    Attributes:
-        folds: which member holds out which row; -1 for none.
-        targets: points to be predicted in each split (M' of the paper); None draws their number.
-        observations: most observations of a split; None takes all others.
-    """
+    """The batch source: for each member, random splits of the data outside its fold."""
 
     data: Data
-    folds: Int[Array, "m"]
+    folds: Int[Array, "m"]  # which member holds out which row; -1 for none
     members: int = eqx.field(static=True)
-    targets: int | None = eqx.field(static=True)
-    observations: int | None = eqx.field(static=True)
+    targets: int | None = eqx.field(static=True)  # points to predict (M' of the paper); None draws their number
+    observations: int | None = eqx.field(static=True)  # most observations of a split; None takes all others
     batch_size: int = eqx.field(static=True)
 
     def __call__(self, key: PRNGKeyArray) -> Split:
