@@ -31,7 +31,7 @@ INSIDE = {
         ["laws", "geometry"],
         ["localization", "krylov", "linalg"],
     ],
-    "regression": [["estimators"], ["trained", "pretrained"], ["predictive"], ["data"], ["metrics"]],
+    "regression": [["estimators"], ["base"], ["trained", "pretrained"], ["predictive"], ["data"], ["metrics"]],
 }
 
 NETCDF = {"xarray", "h5netcdf", "h5py"}

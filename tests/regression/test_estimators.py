@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 import bieqno
 from bieqno import PersistenceError
-from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, estimators, load_regressor
+from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, base, load_regressor
 
 # Small networks and few steps: what is tested here is the estimator, not how well it fits.
 SMALL = {"width": 16, "depth": 2, "rank": 3, "max_steps": 100, "batch_size": 8, "random_state": 0}
@@ -160,12 +160,12 @@ def test_saved_and_loaded_it_is_the_same(fitted, tmp_path):
 )
 def test_a_forged_file_is_refused(fitted, tmp_path, part, value, message):
     """Whole, but not what a regressor writes: the same error as for damage, before anything is used."""
-    found = {name: getattr(fitted, name) for name in estimators._FITTED if name != "feature_names_in_"}
+    found = {name: getattr(fitted, name) for name in base._FITTED if name != "feature_names_in_"}
     parts = {"kind": "GGPRegressor", "settings": fitted.get_params(), "found": found, "processes": fitted.processes_}
-    forged = object.__new__(estimators.Saved)
+    forged = object.__new__(base.Saved)
     for name, content in {**parts, part: value}.items():
         object.__setattr__(forged, name, content)
-    bieqno.save(tmp_path / "forged.bieqno", forged, known=estimators.STORED)
+    bieqno.save(tmp_path / "forged.bieqno", forged, known=base.STORED)
     with pytest.raises(PersistenceError, match=message):
         GGPRegressor.load(tmp_path / "forged.bieqno")
 
@@ -367,9 +367,9 @@ def test_a_file_says_which_regressor_it_holds(fitted, tmp_path):
 
 def test_a_setting_that_an_older_file_lacks_takes_its_default(fitted, tmp_path):
     settings = {name: value for name, value in fitted.get_params().items() if name != "patience"}
-    found = {name: getattr(fitted, name) for name in estimators._FITTED if name != "feature_names_in_"}
-    older = estimators.Saved("GGPRegressor", settings, found, fitted.processes_)
-    bieqno.save(tmp_path / "older.bieqno", older, known=estimators.STORED)
+    found = {name: getattr(fitted, name) for name in base._FITTED if name != "feature_names_in_"}
+    older = base.Saved("GGPRegressor", settings, found, fitted.processes_)
+    bieqno.save(tmp_path / "older.bieqno", older, known=base.STORED)
     assert GGPRegressor.load(tmp_path / "older.bieqno").patience == GGPRegressor().patience
 
 

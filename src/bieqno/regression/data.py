@@ -11,15 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 from sklearn.base import BaseEstimator
+from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
-LEAST_ROWS = 3
-"""Two to learn from, one to hold out."""
-MIN_NOISE = 1e-3
-"""Least standard deviation of a prediction, in units of the targets' own: keeps the likelihood bounded."""
+LEAST_ROWS = 3  # two to learn from, one to hold out
+MIN_NOISE = 1e-3  # least standard deviation of a prediction, in units of the targets' own: keeps the likelihood bounded
 
-Table: TypeAlias = Any
-"""Whatever scikit-learn turns into an array: lists, NumPy arrays, data frames."""
+Table: TypeAlias = Any  # whatever scikit-learn turns into an array: lists, NumPy arrays, data frames
 
 FAR = 1e3
 """Inputs further out than this many standard deviations are taken to lie there: no network extrapolates that far."""
@@ -34,10 +32,10 @@ class Scaling(eqx.Module):
     target_scale: np.ndarray
 
     def __check_init__(self) -> None:
-        if self.input_shift.shape != self.input_scale.shape or self.input_shift.ndim != 1:
-            raise ValueError(f"inputs are shifted by {self.input_shift.shape} and scaled by {self.input_scale.shape}")
-        if self.target_shift.shape != () or self.target_scale.shape != ():
-            raise ValueError(f"targets are shifted by {self.target_shift.shape}, scaled by {self.target_scale.shape}")
+        parts = self.input_shift, self.input_scale, self.target_shift, self.target_scale
+        shift, scale, *of_targets = map(np.shape, parts)
+        if shift != scale or len(shift) != 1 or of_targets != [(), ()]:
+            raise ValueError(f"inputs are shifted by {shift} and scaled by {scale}, targets by {of_targets}")
 
     @classmethod
     def of(cls, X: np.ndarray, y: np.ndarray) -> "Scaling":
@@ -57,13 +55,13 @@ class Scaling(eqx.Module):
 
     def targets(self, y: np.ndarray) -> Float[np.ndarray, "n"]:
         """Return targets in scaled units, in double precision."""
-        scaled = (y - self.target_shift) / self.target_scale
+        scaled = np.asarray((y - self.target_shift) / self.target_scale, np.float64)
         if np.abs(scaled).max(initial=0) > 1e6:
             raise ValueError(
                 f"a target of {y[np.argmax(np.abs(scaled))]:.3g} is a million times as far from the mean "
                 f"{self.target_shift:.3g} as those of the fit, whose standard deviation was {self.target_scale:.3g}"
             )
-        return np.asarray(scaled, np.float64)
+        return scaled
 
     def values(self, scaled: Array | np.ndarray) -> np.ndarray:
         """Return targets in the units of the data, in double precision."""
@@ -79,21 +77,25 @@ class Data(eqx.Module):
     mask: Bool[Array, "m"]
 
     def __check_init__(self) -> None:
-        rows = {name: getattr(self, name).shape for name in ("targets", "noise_variance", "mask")}
-        if self.inputs.ndim != 2 or any(shape != self.inputs.shape[:1] for shape in rows.values()):
-            raise ValueError(f"inputs of shape {self.inputs.shape} do not match {rows}")
+        rows = [part.shape for part in (self.targets, self.noise_variance, self.mask)]
+        if self.inputs.ndim != 2 or any(shape != self.inputs.shape[:1] for shape in rows):
+            raise ValueError(f"inputs of shape {self.inputs.shape} do not match targets, noise and mask of {rows}")
 
     @classmethod
     def scaled(cls, scaling: Scaling, X: np.ndarray, y: np.ndarray, noise_variance: np.ndarray) -> "Data":
         """Scale data, and pad them, by NumPy: JAX would compile anew for every number of rows."""
-        dtype = jnp.zeros(()).dtype
         padding = (0, round_up(len(y)) - len(y))
         return cls(
-            jnp.asarray(np.pad(scaling.inputs(X), (padding, (0, 0))), dtype),
-            jnp.asarray(np.pad(scaling.targets(y), padding), dtype),
-            jnp.asarray(np.pad(noise_variance / scaling.target_scale**2, padding), dtype),
+            floats(np.pad(scaling.inputs(X), (padding, (0, 0)))),
+            floats(np.pad(scaling.targets(y), padding)),
+            floats(np.pad(noise_variance / scaling.target_scale**2, padding)),
             jnp.asarray(np.arange(len(y) + padding[1]) < len(y)),
         )
+
+
+def floats(values: float | np.ndarray) -> Array:
+    """Return an array of the precision in which the networks compute."""
+    return jnp.asarray(values, jnp.zeros(()).dtype)
 
 
 def round_up(count: int) -> int:
@@ -104,36 +106,33 @@ def round_up(count: int) -> int:
 def checked_rows(
     estimator: BaseEstimator, X: Table, y: Table, alpha: Table, *, reset: bool, least: int
 ) -> tuple[Float[np.ndarray, "n d"], np.ndarray, Float[np.ndarray, "n"]]:
-    """Return inputs, targets and variances without the rows whose target is missing.
+    """Return inputs, targets and variances without the rows whose target is NaN or None; at least `least` must remain.
 
-    Args:
-        estimator: its number and names of columns are set (`reset`) or checked.
-        X: inputs.
-        y: targets, with NaN or None where they are missing.
-        alpha: a variance, or one for each row.
-        reset: whether this is a fit.
-        least: number of rows that must remain.
+    The number and names of the estimator's columns are set in a fit (`reset`) and checked otherwise.
     """
     given = _as_floats(y)
-    missing = _missing_rows(given)
-    filled = given if missing is None else np.where(np.isnan(given), 0.0, given)
+    gaps = np.zeros((), bool)
+    if isinstance(given, np.ndarray) and given.dtype.kind == "f" and given.ndim in (1, 2):
+        gaps = np.isnan(given)
+        given = np.where(gaps, 0.0, given)
     X, columns = validate_data(
-        estimator, X, filled, reset=reset, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=least
+        estimator, X, given, reset=reset, multi_output=True, y_numeric=True, dtype=np.float64, ensure_min_samples=least
     )
     rows, values = np.asarray(X), np.asarray(columns, np.float64)
     variances = np.asarray(alpha, np.float64)
-    if variances.ndim > 1 or (variances.ndim == 1 and len(variances) != len(rows)):
+    if variances.shape not in ((), (len(rows),)):
         raise ValueError(f"alpha must be a variance or one for each of {len(rows)} rows, got shape {variances.shape}")
     variances = np.broadcast_to(variances, len(rows))
-    if missing is not None and missing.any():
-        if len(rows) - missing.sum() < least:
-            raise ValueError(f"{missing.sum()} of {len(rows)} rows have a NaN target; at least {least} must remain")
-        warnings.warn(f"{missing.sum()} rows with a NaN target are left out", UserWarning, stacklevel=5)
-        rows, values, variances = rows[~missing], values[~missing], variances[~missing]
+    if gaps.any():
+        kept = ~gaps.reshape(len(rows), -1).any(axis=1)
+        missing = np.count_nonzero(~kept)
+        if len(rows) - missing < least:
+            raise ValueError(f"{missing} of {len(rows)} rows have a NaN target; at least {least} must remain")
+        warnings.warn(f"{missing} rows with a NaN target are left out", UserWarning, stacklevel=5)
+        rows, values, variances = rows[kept], values[kept], variances[kept]
     if not (np.isfinite(variances).all() and (variances >= 0).all()):
-        raise ValueError(
-            f"alpha holds variances, finite and not negative, got {variances.min():g} to {variances.max():g}"
-        )
+        ends = f"{variances.min():g} to {variances.max():g}"
+        raise ValueError(f"alpha holds variances, finite and not negative, got {ends}")
     return rows, values, variances
 
 
@@ -142,11 +141,9 @@ def checked_targets(y: Table, rows: int, outputs: int) -> Float[np.ndarray, "row
     values = np.asarray(y, np.float64)
     allowed = [(rows,), (rows, 1)] if outputs == 1 else [(rows, outputs)]
     if values.shape not in allowed:
-        raise ValueError(
-            f"expected y of shape {allowed[0]} for {rows} rows of X and {outputs} outputs, got {values.shape}"
-        )
-    if not np.isfinite(values).all():
-        raise ValueError("y holds NaN or infinity: the density of a value that is missing is not defined")
+        expected = f"expected y of shape {allowed[0]} for {rows} rows of X and {outputs} outputs"
+        raise ValueError(f"{expected}, got {values.shape}")
+    assert_all_finite(values, input_name="y")  # the density of a value that is missing is not defined
     return values.reshape(rows, outputs)
 
 
@@ -159,13 +156,6 @@ def _as_floats(y: Table) -> Any:
         return given.astype(np.float64)
     except (TypeError, ValueError):
         return given  # scikit-learn says what is wrong with it
-
-
-def _missing_rows(y: Any) -> np.ndarray | None:
-    """Return which rows have a NaN among their targets; None if `y` is nothing that could have one."""
-    if not isinstance(y, np.ndarray) or y.dtype.kind != "f" or y.ndim not in (1, 2):
-        return None
-    return np.asarray(np.isnan(y).any(axis=tuple(range(1, y.ndim))))
 
 
 def _spread(x: np.ndarray, of_constant: float) -> np.ndarray:

@@ -1,17 +1,21 @@
-"""Scores of Gaussian predictions, point by point: accuracy of the mean and calibration of the spread.
+"""Scores of Gaussian predictions, and the losses that processes are trained on; `bieqno.scores` has those of ensembles.
 
 A prediction is the mean and the standard deviation of a *noisy* new value at each point. The RMSE is taken against the
 clean function, everything else against noisy new values: no method can score a negative log predictive density (NLPD)
 below the entropy of the noise on average, and `nlpd_excess` is the difference.
 """
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Array, Bool, Float
 from scipy.stats import norm
+
+from bieqno.gaussian import LowRankGaussian
 
 Values: TypeAlias = Float[np.ndarray, "n"]
 
@@ -19,9 +23,25 @@ COVERAGE_LEVELS = (0.5, 0.9, 0.95)
 RIGHT_ERRORS = 5
 """Pseudo-observations with errors of the expected size in a recalibration: a handful of rows decides little."""
 PIT_BINS = 10
-_ROUNDS = 100
-"""Of finding a factor by which deviations and their bound are measured alike."""
 _COVERAGES = tuple(f"coverage_{level * 100:g}" for level in COVERAGE_LEVELS)
+
+
+def log_losses(error: Any, variance: Any) -> Any:
+    """Return the negative log-density of each error, given its variance, for arrays of NumPy or JAX."""
+    xp = np if isinstance(error, np.ndarray) else jnp
+    return 0.5 * (xp.log(2 * np.pi * variance) + error**2 / variance)
+
+
+def joint_loss(gaussian: LowRankGaussian, values: Float[Array, "n"], mask: Bool[Array, "n"]) -> Float[Array, ""]:
+    """Return the joint negative log-probability of the values of the `mask`, per value (eq. 10 of the paper)."""
+    kept = LowRankGaussian(
+        jnp.where(mask, gaussian.mean, 0),
+        jnp.where(mask[:, None], gaussian.factor, 0),
+        # With this variance a value at its mean has density one, hence log-density zero: padding costs nothing.
+        jnp.where(mask, gaussian.log_diag, -math.log(2 * math.pi)),
+    )
+    number = jnp.maximum(jnp.sum(mask), 1).astype(gaussian.mean.dtype)
+    return -kept.log_prob(jnp.where(mask, values, 0)) / number
 
 
 def rmse(mean: Values, truth: Values) -> float:
@@ -48,8 +68,7 @@ def crps(mean: Values, std: Values, values: Values) -> float:
 
 def coverage(mean: Values, std: Values, values: Values, level: float) -> float:
     """Return the fraction of the values inside the central interval of probability `level`."""
-    half_width = norm.ppf(0.5 + level / 2) * std
-    return float(np.mean(np.abs(values - mean) <= half_width))
+    return float(np.mean(np.abs(values - mean) <= norm.ppf(0.5 + level / 2) * std))
 
 
 def reliability(mean: Values, std: Values, values: Values, levels: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
@@ -58,32 +77,17 @@ def reliability(mean: Values, std: Values, values: Values, levels: Float[np.ndar
 
 
 def pit(mean: Values, std: Values, values: Values, bins: int) -> Float[np.ndarray, "bins"]:
-    """Return frequencies of the probability integral transform in equal bins: uniform for a calibrated prediction.
-
-    More at both ends is overconfident, more in the middle underconfident.
-    """
+    """Return frequencies of the probability integral transform: uniform if calibrated, more at both ends if overconfident."""
     places = np.minimum((norm.cdf((values - mean) / std) * bins).astype(int), bins - 1)
     return np.bincount(places, minlength=bins) / max(len(values), 1)
 
 
 def scores(
-    mean: Values,
-    std: Values,
-    *,
-    truth: Values,
-    values: Values,
-    noise: float | None,
-    jump: Bool[np.ndarray, "n"] | None = None,
+    mean: Values, std: Values, *, truth: Values, values: Values, noise: float | None, jump: np.ndarray | None = None
 ) -> dict[str, float]:
-    """Return all scores of one prediction, by name.
+    """Return all scores of one prediction, by name, given the clean function (`truth`) and noisy new `values`.
 
-    Args:
-        mean: predicted mean.
-        std: predicted standard deviation of noisy values.
-        truth: the clean function.
-        values: noisy new values.
-        noise: standard deviation of their noise, if it is known.
-        jump: the points near a jump of the function, if it has some.
+    `noise` is the standard deviation of their noise, if it is known, and `jump` marks the points near a jump.
     """
     if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(std)) and np.all(std > 0)):
         raise ValueError("a Gaussian prediction needs finite means and finite positive standard deviations")
@@ -91,7 +95,7 @@ def scores(
     found = {"rmse": rmse(mean, truth), "nlpd": density, "crps": crps(mean, std, values)}
     if noise is not None:
         found["nlpd_excess"] = density - noise_entropy(noise)
-    found |= {f"coverage_{level * 100:g}": coverage(mean, std, values, level) for level in COVERAGE_LEVELS}
+    found |= dict(zip(_COVERAGES, reliability(mean, std, values, np.array(COVERAGE_LEVELS)).tolist(), strict=True))
     if jump is not None:
         found["rmse_near_jump"] = rmse(mean[jump], truth[jump])
     return found
@@ -107,19 +111,10 @@ class HeldOut(eqx.Module):
         if self.error.ndim != 1 or self.error.shape != self.std.shape:
             raise ValueError(f"errors of shape {self.error.shape} do not go with deviations of {self.std.shape}")
 
-    @classmethod
-    def none(cls) -> "HeldOut":
-        """Return predictions of no rows."""
-        return cls(np.zeros(0), np.zeros(0))
-
-    def log_losses(self) -> Float[np.ndarray, "n"]:
-        """Return the negative log-density of each row, in scaled units."""
-        return 0.5 * (np.log(2 * np.pi * self.std**2) + (self.error / self.std) ** 2)
-
     def recalibration(self) -> float:
-        """Return the factor of the variance, at least one, that the errors require: their mean square, with a few right ones.
+        """Return the factor of the variance, at least one: the mean square of errors over deviations, with `RIGHT_ERRORS`.
 
-        No error counts for more than five recalibrated deviations, so that one outlier does not widen all predictions.
+        No error counts for more than five recalibrated deviations, so that one outlier does not change all predictions.
 
         Example:
             >>> errors = np.random.default_rng(0).normal(size=100)
@@ -129,12 +124,12 @@ class HeldOut(eqx.Module):
             1.2
         """
         squares, factor = (self.error / self.std) ** 2, np.inf
-        for _ in range(_ROUNDS):
+        for _ in range(100):  # until deviations and their bound are measured by the same factor
             factor = (np.sum(np.minimum(squares, 25 * factor)) + RIGHT_ERRORS) / (len(squares) + RIGHT_ERRORS)
         return max(float(factor), 1.0)
 
     def scores(self, unit: float = 1.0) -> dict[str, np.ndarray]:
-        """Return the scores in units of the data, of which `unit` is the scaled unit.
+        """Return the scores in units of the data; `unit` is the scaled unit.
 
         Example:
             >>> errors = np.random.default_rng(0).normal(size=1000)
@@ -147,8 +142,8 @@ class HeldOut(eqx.Module):
         if not len(error):
             return {"rows": np.zeros(()), **{name: np.asarray(np.nan) for name in names}, "pit": np.zeros(PIT_BINS)}
         each = scores(mean, std, truth=error, values=error, noise=None)
-        found = {"rows": np.asarray(float(len(error)))} | {name: np.asarray(each[name]) for name in names}
-        return found | {"pit": pit(mean, std, error, PIT_BINS)}
+        named = {name: np.asarray(each[name]) for name in names}
+        return {"rows": np.asarray(float(len(error))), **named, "pit": pit(mean, std, error, PIT_BINS)}
 
 
 def stacked(scores: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

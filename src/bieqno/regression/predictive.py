@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.regression.data import Scaling
+from bieqno.regression.data import Scaling, floats
 from bieqno.regression.metrics import HeldOut
 
 
@@ -21,25 +21,18 @@ class AbstractPredictive(eqx.Module):
 
     @abc.abstractmethod
     def in_chunks(self, X: np.ndarray) -> Iterable[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
-        """Yield the distribution, in scaled units, at one chunk of points after another.
-
-        Each comes with the rows of `X` that its values belong to, -1 for padding; every row comes once.
-        """
+        """Yield the distribution, in scaled units, chunk by chunk, with the rows of `X` that it belongs to, -1 for padding."""
 
     def prepare(self) -> None:
         """Build at once what all predictions share; nothing by default."""
 
     def posterior(self, X: np.ndarray) -> LowRankGaussian:
         """Return the joint distribution of new noisy values at `X`, in single precision."""
-        shift, scale = (
-            jnp.asarray(x, jnp.zeros(()).dtype) for x in (self.scaling.target_shift, self.scaling.target_scale)
-        )
-        return self._scaled_posterior(X).affine(scale, shift)
+        return self._scaled_posterior(X).affine(floats(self.scaling.target_scale), floats(self.scaling.target_shift))
 
     def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation at `X`, without keeping the covariance factor."""
-        parts = [(_moments(gaussian), rows) for gaussian, rows in self.in_chunks(X)]
-        mean, std = _in_order(parts)
+        mean, std = _in_order([(_moments(gaussian), rows) for gaussian, rows in self.in_chunks(X)])
         return self.scaling.values(mean), std * self.scaling.target_scale
 
     def covariance(self, X: np.ndarray) -> np.ndarray:
@@ -52,7 +45,7 @@ class AbstractPredictive(eqx.Module):
 
     def log_density(self, X: np.ndarray, y: np.ndarray) -> float:
         """Return the logarithm of the joint density of values `y` at `X`."""
-        scaled = self._scaled_posterior(X).log_prob(jnp.asarray(self.scaling.targets(y), jnp.zeros(()).dtype))
+        scaled = self._scaled_posterior(X).log_prob(floats(self.scaling.targets(y)))
         return float(scaled) - len(y) * float(np.log(self.scaling.target_scale))
 
     def _scaled_posterior(self, X: np.ndarray) -> LowRankGaussian:

@@ -190,7 +190,7 @@ def test_the_papers_form_sees_all_pairs_and_all_observations(monkeypatch):
 
     def caught(module, loss, source, *, steps, **settings):
         split = jax.eval_shape(source, jax.random.key(0))
-        drawn.append((steps * split.values.shape[1], split.values.shape[2], split.inputs.shape[2]))
+        drawn.append((steps * split.points.mask.shape[1], split.points.mask.shape[2], split.observed.mask.shape[2]))
         raise InterruptedError
 
     monkeypatch.setattr(ensemble, "fit", caught)

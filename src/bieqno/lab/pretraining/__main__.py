@@ -8,9 +8,7 @@ import jax
 
 from bieqno import persistence
 from bieqno.lab.pretraining.training import pretrain
-from bieqno.regression.pretrained.correction import Correction
-from bieqno.regression.pretrained.weights import SHIPPED
-from bieqno.training import Progress
+from bieqno.regression.pretrained.correction import SHIPPED, Correction
 
 
 def _digest() -> str:
@@ -18,10 +16,6 @@ def _digest() -> str:
     folders = (Path(__file__).parent, SHIPPED.parent)
     code = b"".join(path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py")))
     return hashlib.sha256(code).hexdigest()[:12]
-
-
-def _show(progress: Progress) -> None:
-    print(f"step {progress.step}: loss {progress.loss:.4f}", flush=True)
 
 
 def main() -> None:
@@ -40,7 +34,7 @@ def main() -> None:
         width=asked.width,
         key=jax.random.key(asked.seed),
         checkpoint=asked.checkpoint,
-        on_progress=_show,
+        on_progress=lambda at: print(f"step {at.step}: loss {at.loss:.4f}", flush=True),
     )
     persistence.save(asked.out or SHIPPED, result.module, known=[Correction])
 

@@ -13,26 +13,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.regression.data import Data
-from bieqno.regression.pretrained.features import MAX_DIMENSION
+from bieqno.regression.pretrained.correction import MAX_DIMENSION
 from bieqno.regression.pretrained.neighbours import NEIGHBOURS, spread_rows
 
-LEAST = 8
-"""Observations of a task at least."""
-_DIMENSIONS = (0.5, 0.33, 0.1, 0.07)
-WAVES = 96
-JUMPS = 6
-_KINDS = {
-    "one scale": 0.24,
-    "two scales": 0.08,
-    "a fine scale in a region": 0.12,
-    "a fine scale fading in": 0.05,
-    "jumps": 0.20,
-    "two levels": 0.09,
-    "smooth with jumps": 0.08,
-    "sawtooth": 0.06,
-    "periodic": 0.05,
-    "kinks": 0.03,
-}
+LEAST = 8  # observations of a task at least
+WAVES, JUMPS = 96, 6
 
 
 class Task(eqx.Module):
@@ -46,13 +31,7 @@ class Task(eqx.Module):
 
 
 class RandomTasks(eqx.Module):
-    """The batch source: tasks of random functions.
-
-    Attributes:
-        batch_size: number of tasks.
-        observations: most observations of a task.
-        candidates: points, of which those next to a probe are used, see `spread_rows`.
-        most: points of each probe.
+    """The batch source: tasks of random functions, with at most `most` of the `candidates` next to each probe.
 
     Example:
         >>> import jax
@@ -75,8 +54,7 @@ class RandomTasks(eqx.Module):
         layout_key, target_key, function_key, level_key, noise_key = jax.random.split(key, 5)
         layout = draw_layout(layout_key, self.observations)
         points = draw_targets(target_key, layout, self.candidates)
-        everywhere = jnp.concatenate([layout.inputs, points])
-        f = draw_function(function_key, everywhere, layout.dimension, layout.spacing)
+        f = draw_function(function_key, jnp.concatenate([layout.inputs, points]), layout.dimension, layout.spacing)
         seen = jnp.concatenate([layout.mask, jnp.ones(self.candidates, bool)])
         f = (f - jnp.mean(f, where=seen)) / (jnp.std(f, where=seen) + 1e-3)
         noise = jnp.exp(jax.random.uniform(level_key, minval=jnp.log(2e-3), maxval=jnp.log(0.6)))
@@ -94,8 +72,8 @@ class RandomTasks(eqx.Module):
 
 def nearest_rows(point: Float[Array, "d"], data: Data) -> Int[Array, "k"]:
     """Find the rows of the nearest observations by comparing with all, nearest first and padded by -1."""
-    distance = jnp.where(data.mask, jnp.sum((data.inputs - point) ** 2, axis=1), jnp.inf)
     count = min(NEIGHBOURS, len(data.mask))
+    distance = jnp.where(data.mask, jnp.sum((data.inputs - point) ** 2, axis=1), jnp.inf)
     negative, rows = jax.lax.top_k(-distance, count)
     return jnp.pad(jnp.where(jnp.isfinite(negative), rows, -1), (0, NEIGHBOURS - count), constant_values=-1)
 
@@ -112,11 +90,9 @@ class Layout(NamedTuple):
 def draw_layout(key: PRNGKeyArray, most: int) -> Layout:
     """Draw the dimension, the number of observations (uniform in its logarithm) and their places."""
     size_key, dimension_key, order_key, place_key, kind_key, grid_key, power_key = jax.random.split(key, 7)
-    dimension = 1 + jax.random.choice(dimension_key, MAX_DIMENSION, p=jnp.array(_DIMENSIONS))
+    dimension = 1 + jax.random.choice(dimension_key, MAX_DIMENSION, p=jnp.array([0.5, 0.33, 0.1, 0.07]))
     fewest = jnp.minimum(LEAST * dimension, most)
-    log_count = jax.random.uniform(size_key, minval=jnp.log(fewest), maxval=jnp.log(most + 0.99))
-    count = jnp.exp(log_count).astype(jnp.int32)
-    there = jnp.arange(MAX_DIMENSION) < dimension
+    count = jnp.exp(jax.random.uniform(size_key, minval=jnp.log(fewest), maxval=jnp.log(most + 0.99))).astype(jnp.int32)
     scattered = jax.random.uniform(place_key, (most, MAX_DIMENSION))
     crowded = scattered ** jnp.exp(jax.random.uniform(power_key, (MAX_DIMENSION,), minval=-0.7, maxval=0.7))
 
@@ -132,10 +108,9 @@ def draw_layout(key: PRNGKeyArray, most: int) -> Layout:
     grid = jnp.where(jax.random.bernoulli(ends_key), grid, with_ends)
 
     kind = jax.random.choice(kind_key, 3, p=jnp.array([0.55, 0.3, 0.15]))
-    inputs = jnp.where(there, jnp.stack([scattered, grid, crowded])[kind], 0)
+    inputs = jnp.where(jnp.arange(MAX_DIMENSION) < dimension, jnp.stack([scattered, grid, crowded])[kind], 0)
     number = jnp.where(kind == 1, cells, count)
-    spacing = number.astype(inputs.dtype) ** (-1 / dimension)
-    return Layout(inputs, jnp.arange(most) < number, dimension, spacing)
+    return Layout(inputs, jnp.arange(most) < number, dimension, number.astype(inputs.dtype) ** (-1 / dimension))
 
 
 def draw_targets(key: PRNGKeyArray, layout: Layout, count: int) -> Float[Array, "t d"]:
@@ -170,24 +145,22 @@ def draw_function(
     harmonics = jax.random.normal(keys[13], (2, 4)) / jnp.arange(1, 5)
     turns = 2 * jnp.pi * phase[:, None] * jnp.arange(1, 5)
     kinds = [
-        coarse,
-        coarse + fine,
-        coarse + fine * region,
-        coarse + fine * jax.nn.sigmoid(4 * (field - threshold)),
-        steps,
-        (field > threshold).astype(x.dtype),
-        coarse + 2 * steps * jnp.abs(threshold),
-        (phase % 1.0) * (1 + 0.3 * field * (threshold > 0)),
-        jnp.cos(turns) @ harmonics[0] + jnp.sin(turns) @ harmonics[1],
-        jnp.abs(coarse - threshold),
+        (0.24, coarse),
+        (0.08, coarse + fine),
+        (0.12, coarse + fine * region),
+        (0.05, coarse + fine * jax.nn.sigmoid(4 * (field - threshold))),  # fading in
+        (0.20, steps),
+        (0.09, (field > threshold).astype(x.dtype)),  # two levels
+        (0.08, coarse + 2 * steps * jnp.abs(threshold)),
+        (0.06, (phase % 1.0) * (1 + 0.3 * field * (threshold > 0))),  # sawtooth
+        (0.05, jnp.cos(turns) @ harmonics[0] + jnp.sin(turns) @ harmonics[1]),  # periodic
+        (0.03, jnp.abs(coarse - threshold)),  # kinks
     ]
-    kind = jax.random.choice(keys[12], len(_KINDS), p=jnp.array(list(_KINDS.values())))
-    return jnp.stack(kinds)[kind]
+    shares, values = zip(*kinds, strict=True)
+    return jnp.stack(values)[jax.random.choice(keys[12], len(kinds), p=jnp.array(shares))]
 
 
-def random_waves(
-    key: PRNGKeyArray, x: Float[Array, "n d"], length: Float[Array, ""], *, smooth: bool = False
-) -> Float[Array, "n"]:
+def random_waves(key: PRNGKeyArray, x: Float[Array, "n d"], length: Array, smooth: bool = False) -> Float[Array, "n"]:
     """Draw a Gaussian process of variance one, squared exponential or Matern, with its own length along each input."""
     frequency_key, tail_key, law_key, phase_key, stretch_key = jax.random.split(key, 5)
     frequency = jax.random.normal(frequency_key, (WAVES, x.shape[1]))
@@ -221,8 +194,7 @@ def _jumps(key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""])
 def _direction(key: PRNGKeyArray, dimension: Int[Array, ""]) -> Float[Array, "d"]:
     """Draw a unit vector; along one of the inputs in one of three cases."""
     kind_key, axis_key, free_key = jax.random.split(key, 3)
-    there = jnp.arange(MAX_DIMENSION) < dimension
-    free = jnp.where(there, jax.random.normal(free_key, (MAX_DIMENSION,)), 0)
+    free = jnp.where(jnp.arange(MAX_DIMENSION) < dimension, jax.random.normal(free_key, (MAX_DIMENSION,)), 0)
     along = jnp.arange(MAX_DIMENSION) == jax.random.randint(axis_key, (), 0, dimension)
     chosen = jnp.where(jax.random.bernoulli(kind_key, 1 / 3), along, free / jnp.linalg.norm(free))
     return chosen.astype(free.dtype)

@@ -11,18 +11,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.lab.pretraining.functions import RandomTasks, Task, nearest_rows
-from bieqno.regression.pretrained import experts
+from bieqno.regression.metrics import joint_loss, log_losses
 from bieqno.regression.pretrained.correction import Correction, wave_vectors
 from bieqno.regression.pretrained.mixture import learn_context
-from bieqno.regression.pretrained.neighbours import Units, gather, spread_rows
+from bieqno.regression.pretrained.neighbours import gather, spread_rows
 from bieqno.training import FitResult, Progress, fit
 
-JOINT_SHARE = 0.25
-"""Weight of the joint density beside that of single values, which most predictions are used for."""
-
-
-CHUNK_STEPS = 50
-"""Steps between two checkpoints."""
+JOINT_SHARE = 0.25  # weight of the joint density beside that of single values, which most predictions are used for
+CHUNK_STEPS = 50  # steps between two checkpoints
 
 
 def task_loss(correction: Correction, batch: Task, *, key: PRNGKeyArray) -> Float[Array, ""]:
@@ -31,16 +27,9 @@ def task_loss(correction: Correction, batch: Task, *, key: PRNGKeyArray) -> Floa
     def of_task(task: Task) -> Float[Array, ""]:
         gaussian = posterior(correction, task)
         mask, values = task.mask.ravel(), task.values.ravel()
-        number = jnp.maximum(jnp.sum(mask), 1)
-        single = jnp.sum(jnp.where(mask, single_losses(gaussian, values), 0)) / number
-        # Padding has its expected value, independent of all others.
-        whole = LowRankGaussian(
-            jnp.where(mask, gaussian.mean, 0),
-            jnp.where(mask[:, None], gaussian.factor, 0),
-            jnp.where(mask, gaussian.log_diag, -jnp.log(2 * jnp.pi)),
-        )
-        joint = -whole.log_prob(jnp.where(mask, values, 0)) / number
-        return (single + JOINT_SHARE * joint) / (1 + JOINT_SHARE)
+        losses = jnp.where(mask, log_losses(values - gaussian.mean, gaussian.variance), 0)
+        single = jnp.sum(losses) / jnp.maximum(jnp.sum(mask), 1)
+        return (single + JOINT_SHARE * joint_loss(gaussian, values, mask)) / (1 + JOINT_SHARE)
 
     return jnp.mean(jax.vmap(of_task)(batch))
 
@@ -51,19 +40,10 @@ def posterior(correction: Correction, task: Task) -> LowRankGaussian:
     probes = spread_rows(data.inputs, data.targets, data.mask)
     rows = jax.vmap(lambda x: nearest_rows(x, data))(data.inputs[probes])
     centres = gather(data.inputs, data.targets, probes, rows, task.points)
-    mean = jnp.mean(data.targets, where=data.mask)
-    variance, count = jnp.var(data.targets, where=data.mask), jnp.sum(data.mask)
-    units = Units.of(centres, probes >= 0, count, mean, variance, dimension)
-    seen, predictions = experts.predict(centres, units)
-    context = learn_context(predictions, probes >= 0, count, units, dimension)
+    count, mean, variance = jnp.sum(data.mask), *(f(data.targets, where=data.mask) for f in (jnp.mean, jnp.var))
+    context, seen, predictions = learn_context(centres, probes >= 0, count, mean, variance, dimension)
     waves = wave_vectors(correction.waves, task.points.shape[2], dimension)
-    return correction.joint(task.points / units.spacing @ waves.T, seen, predictions, context)
-
-
-def single_losses(gaussian: LowRankGaussian, values: Float[Array, "n"]) -> Float[Array, "n"]:
-    """Return the negative log-density of each value by itself."""
-    variance = gaussian.variance
-    return 0.5 * (jnp.log(2 * jnp.pi * variance) + (values - gaussian.mean) ** 2 / variance)
+    return correction.joint(task.points / context.units.spacing @ waves.T, seen, predictions, context)
 
 
 def pretrain(
@@ -76,16 +56,10 @@ def pretrain(
     checkpoint: str | os.PathLike[str] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> FitResult[Correction]:
-    """Train a correction on random functions, none of which it sees twice.
+    """Train a correction on random functions, `batch_size` in each step, none of which it sees twice.
 
-    Args:
-        steps: number of optimizer steps.
-        key: random key of weights and functions.
-        batch_size: functions in a step.
-        width: length of embeddings and hidden layers.
-        learning_rate: at its highest; it rises during the first steps and falls to zero along a cosine.
-        checkpoint: folder for the checkpoint; a training that finds its own there continues from it.
-        on_progress: as in `bieqno.fit`.
+    The learning rate rises during the first steps to `learning_rate` and falls to zero along a cosine. A training that finds
+    its own `checkpoint` in that folder continues from it.
     """
     weight_key, fit_key = jax.random.split(key)
     return fit(
@@ -105,5 +79,5 @@ def pretrain(
 def _optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
     """One object for equal arguments, so that runs of equal shape share one compilation."""
     schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, min(200, steps // 5 + 1), steps + 1)
-    # Functions with jumps give rare losses in the thousands before their mean is trusted less.
+    # Functions with jumps give rare losses in the thousands before their variance is larger.
     return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule))

@@ -1,42 +1,45 @@
 """The learned correction of the mixture of experts: a posterior operator that reads the neighbours of a point.
 
-The operator attends to the neighbours on behalf of the point, in relative positions, and corrects the mixture: it shifts
-the weights of the experts, the mean and the variance, and states how predictions at different points are correlated. Before
-training its corrections are zero, so that the mixture of experts is where it starts from.
+The operator attends to the neighbours on behalf of the point and corrects the mixture: it shifts the weights of the experts,
+the mean and the variance, and states how predictions at different points are correlated. Before training its corrections are
+zero. Mean and variance depend only on distances and angles, hence not on the frame of the inputs. Each point is predicted by
+itself: a subset of the points gets the subset of the predictions.
 
-Mean and variance depend only on distances and angles between a point and its observations, hence not on the frame of the
-inputs. Each point is predicted by itself: a subset of the points gets the subset of the predictions.
+It reads numbers without units, relative to the mixture of experts: the mean `base` and the variance `spread` at the point.
+Directions enter as cosines of angles, to the nearest observation and to the steepest ascent of the values.
 """
 
 import math
-from typing import TypeVar
+from functools import lru_cache
+from pathlib import Path
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bieqno import persistence
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import MLP, CrossAttentionPool, ElementwiseOperator, PosteriorOperator
-from bieqno.regression.pretrained.experts import EXPERTS, ExpertPredictions
-from bieqno.regression.pretrained.features import NEIGHBOUR_FEATURES, POINT_FEATURES, neighbour_features, point_features
-from bieqno.regression.pretrained.mixture import FLOOR, Context, Mixture, Moments, Pair, blend, moments, weigh
-from bieqno.regression.pretrained.neighbours import Neighbourhood
+from bieqno.persistence import PersistenceError
+from bieqno.regression.pretrained import mixture as mixtures
+from bieqno.regression.pretrained.experts import EXPERTS, NEAREST, ExpertPredictions
+from bieqno.regression.pretrained.mixture import NOISE_LEVELS, Context, Mixture, Moments, Pair, moments
+from bieqno.regression.pretrained.neighbours import Neighbourhood, length
 
-T = TypeVar("T")
-SHARED = len(EXPERTS) + 2
-"""The output that says how much of the variance is shared with other points."""
+MAX_DIMENSION = 4  # most inputs of the functions that the correction was pre-trained on
+
+_RANKS = (1, 2, 3, 4, 6, 8, 16, 32)  # neighbours whose distance is a feature
+_NOWHERE = 30.0  # distance of padding
+
+POINT_FEATURES = 6 * len(EXPERTS) + len(_RANKS) + 9
+NEIGHBOUR_FEATURES = 9
+SHIPPED = Path(__file__).with_name("functions.bieqno")
+"""The weights that come with the package; `make prior` trains them."""
 
 
 class Correction(eqx.Module):
-    """The posterior operator that corrects a mixture of experts, for inputs of any dimension.
-
-    Args:
-        width: length of embeddings and hidden layers.
-        heads: of the attention to the neighbours.
-        waves: the covariance factor has two columns for each.
-        key: random key of the initial weights.
-    """
+    """The posterior operator that corrects a mixture of experts; two columns of the covariance factor for each of the `waves`."""
 
     operator: PosteriorOperator
     waves: int = eqx.field(static=True)
@@ -74,42 +77,111 @@ class Correction(eqx.Module):
     ) -> LowRankGaussian:
         """Return the joint posterior at the points of all centres, in one row.
 
-        `phases` are those of the `wave_vectors` at each point, in radians; `weight` is that of the correction in the mixture
-        of it and the experts alone, at each centre (None for one).
+        `phases` are those of the `wave_vectors`, in radians; `weight` is that of the correction at each centre, None for one.
         """
-
-        def at(phase: Array, own: Neighbourhood, mixture: Mixture, weight: Array) -> tuple[Array, Array, Array]:
-            pair, out = self._corrected(own, mixture, context)
-            mean, variance = blend(weight, pair)
-            # How much of the variance is shared with other points, and over which wavelengths: the experts share none.
-            shared = 0.99 * jax.nn.sigmoid(out[0] - 1) * weight * pair.corrected.variance
-            # As an exponential: the root of a share that has become zero would have no gradient.
-            amplitude = jnp.sqrt(shared) * jnp.exp(jax.nn.log_softmax(out[1:]) / 2)
-            factor = jnp.concatenate([amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)])
-            return mean, factor, jnp.log(variance - shared)
-
-        weights = jnp.ones(len(phases)) if weight is None else weight
-        mixtures = jax.vmap(lambda own: weigh(own, context))(predictions)
-        each = _in_one_row((phases, seen, mixtures))
-        mean, factor, log_diag = jax.vmap(at)(*each, jnp.repeat(weights, phases.shape[1]))
-        return LowRankGaussian(mean, factor, log_diag).affine(context.units.scale, context.units.shift)
+        pair, out = self._corrected(seen, predictions, context)
+        weights = jnp.ones(len(out)) if weight is None else jnp.repeat(weight, phases.shape[1])
+        mean, variance = mixtures.blend(weights, pair)
+        # How much of the variance is shared with other points, and over which wavelengths: the experts share none.
+        shared = 0.99 * jax.nn.sigmoid(out[:, 0] - 1) * weights * pair.corrected.variance
+        # As an exponential: the root of a share that has become zero would have no gradient.
+        amplitude = jnp.sqrt(shared)[:, None] * jnp.exp(jax.nn.log_softmax(out[:, 1:], axis=1) / 2)
+        phase = phases.reshape(-1, phases.shape[2])
+        factor = jnp.concatenate([amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)], axis=1)
+        return LowRankGaussian(mean, factor, jnp.log(variance - shared)).affine(
+            context.units.scale, context.units.shift
+        )
 
     def compare(self, seen: Neighbourhood, predictions: ExpertPredictions, context: Context) -> Pair:
         """Predict the points of all centres, in one row, with the correction and without it."""
-        units = context.units
-        mixtures = jax.vmap(lambda own: weigh(own, context))(predictions)
-        pair = jax.vmap(lambda own, mixture: self._corrected(own, mixture, context)[0])(*_in_one_row((seen, mixtures)))
+        pair, units = self._corrected(seen, predictions, context)[0], context.units
         return Pair(*(Moments(units.shift + units.scale * m, units.scale**2 * v) for m, v in pair))
 
-    def _corrected(self, seen: Neighbourhood, mixture: Mixture, context: Context) -> tuple[Pair, Array]:
-        """Return both predictions at a point, and the outputs that state the correlations."""
-        base, spread = experts = moments(mixture.log_weight, mixture)
-        point = point_features(seen, mixture, base, spread, context)
-        out = self.operator(point[None], neighbour_features(seen, base, spread), observation_mask=seen.mask)[0]
-        gates, (shift, log_factor), rest = jnp.split(out, [len(EXPERTS), len(EXPERTS) + 2])
-        mean, variance = moments(jax.nn.log_softmax(mixture.log_weight + gates), mixture)
-        factor = jnp.exp(jnp.clip(log_factor, -15, 10))
-        return Pair(Moments(mean + shift * jnp.sqrt(variance), variance * factor + FLOOR), experts), rest
+    def _corrected(
+        self, seen: Neighbourhood, predictions: ExpertPredictions, context: Context
+    ) -> tuple[Pair, Float[Array, "n r"]]:
+        """Return both predictions at the points of all centres, and the outputs that state the correlations."""
+
+        def at(seen: Neighbourhood, mixture: Mixture) -> tuple[Pair, Array]:
+            base, spread = experts = moments(mixture.log_weight, mixture)
+            point = point_features(seen, mixture, base, spread, context)
+            out = self.operator(point[None], neighbour_features(seen, base, spread), observation_mask=seen.mask)[0]
+            gates, (shift, log_factor), rest = jnp.split(out, [len(EXPERTS), len(EXPERTS) + 2])
+            mean, variance = moments(jax.nn.log_softmax(mixture.log_weight + gates), mixture)
+            variance_corrected = variance * jnp.exp(jnp.clip(log_factor, -15, 10)) + mixtures.FLOOR
+            return Pair(Moments(mean + shift * jnp.sqrt(variance), variance_corrected), experts), rest
+
+        stacked = seen, jax.vmap(lambda own: mixtures.weigh(own, context))(predictions)
+        return jax.vmap(at)(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacked))
+
+
+def point_features(
+    seen: Neighbourhood, mixture: Mixture, base: Float[Array, ""], spread: Float[Array, ""], context: Context
+) -> Float[Array, "p"]:
+    """Return the features of a test point."""
+    likelihood = mixture.log_likelihood - jnp.max(mixture.log_likelihood, axis=1, keepdims=True)
+    log_spread = jnp.log(spread)
+    levels = jnp.asarray(NOISE_LEVELS, spread.dtype)
+    probability = jnp.exp(context.log_noise)
+    log_noise = probability @ levels
+    count = jnp.sum(seen.mask)
+    distances = jnp.where(seen.mask, length(seen.offsets), _NOWHERE)[-jnp.asarray(_RANKS)]
+    return jnp.concatenate(
+        [
+            jnp.arcsinh((mixture.mean - base) / jnp.sqrt(spread)),
+            (jnp.log(mixture.variance) - log_spread) / 2,
+            jnp.maximum(mixture.log_weight, -12) / 4,
+            *(-jnp.log1p(-likelihood / 4)),  # damped: differences go down to minus thousands
+            jnp.maximum(context.log_prior, -8) / 4,
+            jnp.log(distances + 0.05),
+            jnp.stack(
+                [
+                    log_spread / 4,
+                    log_noise / 4,
+                    (log_spread - log_noise) / 4,
+                    jnp.sqrt(jnp.maximum(probability @ (levels - log_noise) ** 2, 1e-6)),
+                    _log_variation(seen, 3) - log_spread / 2,
+                    _log_variation(seen, NEAREST) - log_spread / 2,
+                    _log_variation(seen, 3) - log_noise / 2,
+                    jnp.minimum(context.dimension, MAX_DIMENSION).astype(spread.dtype) / 4,  # as in the pre-training
+                    1 / (1 + count.astype(spread.dtype) / 8),
+                ]
+            ),
+        ]
+    )
+
+
+def neighbour_features(seen: Neighbourhood, base: Float[Array, ""], spread: Float[Array, ""]) -> Float[Array, "k r"]:
+    """Return the features of each neighbour."""
+    distance = length(seen.offsets)
+    direction = seen.offsets / jnp.maximum(distance, 1e-6)[:, None]
+    value = (seen.values - base) / jnp.sqrt(spread)
+    near = jnp.where(seen.mask, jnp.exp(-((distance / 3) ** 2) / 2), 0)
+    middle = jnp.sum(near * seen.values) / jnp.maximum(jnp.sum(near), 1e-6)
+    ascent = (near * (seen.values - middle)) @ seen.offsets
+    uphill = direction @ (ascent / jnp.maximum(jnp.linalg.norm(ascent), 1e-6))
+    return jnp.stack(
+        [
+            jnp.log(distance + 0.05),
+            1 / (1 + distance),
+            distance / 8,
+            direction @ direction[-1],
+            uphill,
+            jnp.arcsinh(value),
+            jnp.tanh(value),
+            seen.values,
+            jnp.arcsinh(10 * (seen.values - seen.values[-1])),
+        ],
+        axis=1,
+    )
+
+
+def _log_variation(seen: Neighbourhood, count: int) -> Float[Array, ""]:
+    """Return the logarithm of the standard deviation of the nearest values."""
+    there, values = seen.mask[-count:], seen.values[-count:]
+    number = jnp.maximum(jnp.sum(there), 1).astype(values.dtype)
+    mean = jnp.sum(jnp.where(there, values, 0)) / number
+    return jnp.log(jnp.sum(jnp.where(there, (values - mean) ** 2, 0)) / number + 1e-6) / 2
 
 
 def wave_vectors(count: int, columns: int, dimension: Int[Array, ""]) -> Float[Array, "count columns"]:
@@ -122,6 +194,24 @@ def wave_vectors(count: int, columns: int, dimension: Int[Array, ""]) -> Float[A
     return 2 * math.pi * direction / jnp.geomspace(2.0, 60.0, count)[:, None]
 
 
-def _in_one_row(stacked: T) -> T:
-    """Put the points of all centres one after the other."""
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacked)
+@lru_cache
+def shipped_correction() -> Correction:
+    """Return the correction that was pre-trained on random functions."""
+    if not SHIPPED.exists():
+        raise PersistenceError(f"the pre-trained weights are not in {SHIPPED}; train them with `make prior`")
+    return persistence.load(SHIPPED, known=[Correction])
+
+
+@lru_cache
+def no_correction() -> Correction:
+    """Return the correction before any training: zero, whatever its other weights are, and without correlations.
+
+    Example:
+        >>> no_correction().waves
+        8
+    """
+    plain = eqx.filter_jit(lambda key: Correction(width=16, key=key))(jax.random.key(0))
+    shared = len(EXPERTS) + 2  # the output that says how much of the variance is shared with other points
+    return eqx.tree_at(
+        lambda c: c.operator.fit.network.layers[-1].bias, plain, replace_fn=lambda b: b.at[shared].set(-30)
+    )

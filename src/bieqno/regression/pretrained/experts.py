@@ -1,12 +1,12 @@
 """Kriging experts: local Gaussian processes with a fixed bank of kernels, given the neighbours of a centre.
 
-Each expert is ordinary kriging, a Gaussian process with an unknown constant mean: its prediction is a weighted mean of the
-neighbours' values whose weights add up to one. Its variance is known up to a scale, which the neighbours determine.
+Each expert is ordinary kriging, a Gaussian process with an unknown constant mean: a weighted mean of the neighbours' values
+whose weights add up to one. Its variance is known up to a scale, which the neighbours determine.
 
 With the neighbours ordered from far to near, the rows of ``L^-1 (y - beta)`` are *innovations*: what each observation adds
-to those farther out, in units of what was expected. Their sum of squares and the diagonal of L give the likelihood of the
-whole neighbourhood, and the last of them the likelihood of the nearest observations given the others. Points that share a
-centre share its decomposition, which is nearly all of the cost.
+to those farther out, in units of what was expected. Their squares and the diagonal of L give the likelihood of the whole
+neighbourhood, the last of them that of the nearest observations given the others. Points that share a centre share its
+decomposition, which is nearly all of the cost.
 """
 
 from typing import NamedTuple
@@ -22,10 +22,8 @@ class Expert(NamedTuple):
     """A stationary kernel."""
 
     smoothness: str
-    length: float
-    """In units of the spacing."""
-    noise_ratio: float
-    """Variance of the noise over that of the function."""
+    length: float  # in units of the spacing
+    noise_ratio: float  # variance of the noise over that of the function
 
 
 _SHORT, _LONG = (0.6, 1.0, 1.7, 3.0, 6.0), (1.5, 4.0, 12.0)
@@ -39,24 +37,18 @@ EXPERTS = (
 """Squared exponential, Matern-5/2 and Matern-1/2. Lengths beyond the neighbourhood are polynomials or straight lines there."""
 
 RATIOS = tuple(expert.noise_ratio for expert in EXPERTS)
-_HUGE = 1e12
-"""More than any sum of squared innovations, so that a matrix with this in its corner is positive definite."""
-NEAREST = 8
-"""How many of the nearest observations have a likelihood of their own."""
+_HUGE = 1e12  # more than any sum of squared innovations, so that a matrix with this in its corner is positive definite
+NEAREST = 8  # how many of the nearest observations have a likelihood of their own
 
 
 class ExpertPredictions(NamedTuple):
     """Predictions of each expert at points of a centre; variances and squares up to the expert's scale."""
 
     mean: Float[Array, "q e"]
-    variance: Float[Array, "q e"]
-    """Of a new noisy value."""
-    squares: Float[Array, "2 e"]
-    """Sum of squared innovations, of all and of the nearest observations."""
-    log_det: Float[Array, "2 e"]
-    """Sum of the logarithms of their expected sizes, likewise."""
-    number: Float[Array, "2"]
-    """Number of observations, likewise."""
+    variance: Float[Array, "q e"]  # of a new noisy value
+    squares: Float[Array, "2 e"]  # sum of squared innovations, of all and of the nearest observations
+    log_det: Float[Array, "2 e"]  # sum of the logarithms of their expected sizes, likewise
+    number: Float[Array, "2"]  # number of observations, likewise
 
 
 def predict(centres: Centres, units: Units) -> tuple[Neighbourhood, ExpertPredictions]:
@@ -101,34 +93,26 @@ def krige(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> ExpertPr
     beta = jnp.sum(o * z, axis=1) / precision
     innovations = z - beta[:, None] * o
     lack = 1 - jnp.einsum("ek,eqk->qe", o, c)  # of the weights before the constant mean takes the rest
-    squared, log_size = innovations**2, jnp.log(jnp.diagonal(L[:, :k, :k], axis1=1, axis2=2))
+    sizes = innovations**2, jnp.log(jnp.diagonal(L[:, :k, :k], axis1=1, axis2=2))
+    squares, log_det = (jnp.stack([jnp.sum(x, axis=1), jnp.sum(x[:, -NEAREST:], axis=1)]) for x in sizes)
     return ExpertPredictions(
         beta[None] + jnp.einsum("eqk,ek->qe", c, innovations),
         jnp.maximum(1 + ratios[None] - jnp.sum(c * c, axis=2).T + lack**2 / precision[None], 1e-6),
-        jnp.stack([jnp.sum(squared, axis=1), jnp.sum(squared[:, -NEAREST:], axis=1)]),
-        jnp.stack([jnp.sum(log_size, axis=1), jnp.sum(log_size[:, -NEAREST:], axis=1)]),
+        squares,
+        log_det,
         jnp.stack([jnp.sum(mask), jnp.sum(mask[-NEAREST:])]).astype(K.dtype),
     )
 
 
 def _correlations(distance: Float[Array, "*s"]) -> Float[Array, "e *s"]:
-    """Return the correlation of every expert at the given distances."""
-
-    def smooth(r: Array) -> Array:
-        return jnp.exp(-(r**2) / 2)
-
-    def twice(r: Array) -> Array:
-        r = 5**0.5 * r
-        return (1 + r + r**2 / 3) * jnp.exp(-r)
-
-    def rough(r: Array) -> Array:
-        return jnp.exp(-r)
-
-    shapes = {"smooth": smooth, "twice": twice, "rough": rough}
-    # All experts of a kind at once: the bank lists them together.
-    kinds = {kind: [expert.length for expert in EXPERTS if expert.smoothness == kind] for kind in shapes}
+    """Return the correlation of every expert at the given distances, all of a kind at once: the bank lists them together."""
     parts = []
-    for kind, lengths in kinds.items():
-        scaled = distance[None] / jnp.asarray(lengths, distance.dtype).reshape(-1, *[1] * distance.ndim)
-        parts.append(shapes[kind](scaled))
+    for kind in ("smooth", "twice", "rough"):
+        lengths = [expert.length for expert in EXPERTS if expert.smoothness == kind]
+        r = distance[None] / jnp.asarray(lengths, distance.dtype).reshape(-1, *[1] * distance.ndim)
+        if kind == "twice":
+            r = 5**0.5 * r
+            parts.append((1 + r + r**2 / 3) * jnp.exp(-r))
+        else:
+            parts.append(jnp.exp(-(r**2) / 2 if kind == "smooth" else -r))
     return jnp.concatenate(parts)

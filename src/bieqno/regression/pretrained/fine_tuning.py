@@ -1,9 +1,8 @@
 """Fine-tuning the correction on one data set, kept where rows that neither trained nor stopped it say that it helps.
 
-Every observation is predicted from the others, and the weights follow the gradient of the loss of these predictions. The rows
-are cut into folds, and several members train side by side: three each leave out one of the first three folds, which decide
-when to stop; one trains on all three and is tested on the last fold, which decides whether the result is accepted; the last
-member, whose weights are used, trains on all rows. The decompositions are made once: only the network learns, and a step
+Every observation is predicted from the others. Several members train side by side: three each leave out one of the first
+three folds, which decide when to stop; one trains on all three and is tested on the last fold, which decides whether the
+result is accepted; the last, whose weights are used, trains on all rows. The decompositions are made once, so that a step
 costs little. Single predictions are trained, not their correlations.
 """
 
@@ -17,20 +16,21 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from bieqno.regression.metrics import log_losses
 from bieqno.regression.pretrained import experts
 from bieqno.regression.pretrained.correction import Correction
 from bieqno.regression.pretrained.experts import ExpertPredictions
 from bieqno.regression.pretrained.leave_one_out import choose_rows
-from bieqno.regression.pretrained.mixture import Context, Moments, Pair
-from bieqno.regression.pretrained.neighbours import Centres, Neighbourhood
+from bieqno.regression.pretrained.mixture import Context, Pair
+from bieqno.regression.pretrained.neighbours import Neighbourhood
 from bieqno.regression.pretrained.process import LocalProcess
 from bieqno.training import Progress, fit
 
 STOPPING_FOLDS = 3
-FOLDS = STOPPING_FOLDS + 1
-"""The last fold accepts or refuses."""
+FOLDS = STOPPING_FOLDS + 1  # the last fold accepts or refuses
 STEPS, PATIENCE = 60, 4
 _OPTIMIZER = optax.adam(3e-4)
+_predict_by_experts = eqx.filter_jit(experts.predict)
 _LEAST_ROWS, _MOST_ROWS = 40, 512
 """With fewer, each fold has less than ten, which decide nothing; more would take minutes."""
 
@@ -57,6 +57,10 @@ class LeftOutRows(eqx.Module):
         every = eqx.filter_vmap(self.compare)(members)
         return jax.tree.map(lambda x: jnp.take_along_axis(x, self.folds[None], axis=0)[0], every)
 
+    def losses(self, found: Pair) -> Float[Array, "n"]:
+        """Return the loss of each row with the correction."""
+        return log_losses(self.values - found.corrected.mean, found.corrected.variance)
+
 
 class StoppingLoss(eqx.Module):
     """The validation: mean loss of the rows of the stopping folds, each by the member that has not trained on it."""
@@ -65,7 +69,7 @@ class StoppingLoss(eqx.Module):
 
     def __call__(self, members: Correction) -> Float[Array, ""]:
         """Return the mean loss."""
-        losses = _losses(self.rows.values, self.rows.compare_held_out(members).corrected)
+        losses = self.rows.losses(self.rows.compare_held_out(members))
         return jnp.mean(losses, where=self.rows.folds < STOPPING_FOLDS)
 
 
@@ -82,15 +86,14 @@ def trained_on(folds: Int[Array, "n"]) -> Bool[Array, "members n"]:
 
 def member_loss(members: Correction, batch: LeftOutRows, *, key: PRNGKeyArray) -> Float[Array, ""]:
     """Return the training loss: the mean over the members of the mean over their rows."""
-    losses = eqx.filter_vmap(lambda own: _losses(batch.values, batch.compare(own).corrected))(members)
+    losses = eqx.filter_vmap(lambda own: batch.losses(batch.compare(own)))(members)
     return jnp.mean(jnp.mean(losses, axis=1, where=trained_on(batch.folds)))
 
 
 def fine_tune(start: LocalProcess, *, on_progress: Callable[[Progress], None] | None = None) -> LocalProcess:
-    """Fine-tune the correction of a conditioned process on its observations.
+    """Return the process with its correction fine-tuned, validated by the members that had not trained on a row.
 
-    Returns the tuned one, validated by the members that had not trained on a row; or `start` itself where the last fold
-    is not predicted better by more than two standard errors, or where there are few rows.
+    It is `start` itself where the last fold is not predicted better by two standard errors, or where there are few rows.
     """
     chosen = choose_rows(len(start.inputs), start.seed)[:_MOST_ROWS]
     if len(chosen) < _LEAST_ROWS:
@@ -98,7 +101,7 @@ def fine_tune(start: LocalProcess, *, on_progress: Callable[[Progress], None] | 
     around, centres = start.leave_out(chosen)
     folds = np.random.default_rng(start.seed).permutation(len(chosen)) % FOLDS
     values = jnp.asarray(start.targets[chosen], around.values.dtype)
-    rows = LeftOutRows(*_experts(around, start.context), start.context, values, jnp.asarray(folds))
+    rows = LeftOutRows(*_predict_by_experts(around, start.context.units), start.context, values, jnp.asarray(folds))
     members = jax.tree.map(
         lambda x: jnp.broadcast_to(x, (FOLDS + 1, *x.shape)) if eqx.is_array(x) else x, start.correction
     )
@@ -113,19 +116,11 @@ def fine_tune(start: LocalProcess, *, on_progress: Callable[[Progress], None] | 
         one.validated(chosen, centres, _compare_held_out(rows, own, start.scaled_noise))
         for one, own in ((start, members), (tuned, result.module))
     )
-    better = (before.held_out.log_losses() - tuned.held_out.log_losses())[folds == FOLDS - 1]
+    worse, losses = (log_losses(one.held_out.error, one.held_out.std**2) for one in (before, tuned))
+    better = (worse - losses)[folds == FOLDS - 1]
     return tuned if better.mean() > 2 * better.std() / np.sqrt(len(better)) else start
-
-
-@eqx.filter_jit
-def _experts(centres: Centres, context: Context) -> tuple[Neighbourhood, ExpertPredictions]:
-    return experts.predict(centres, context.units)
 
 
 @eqx.filter_jit
 def _compare_held_out(rows: LeftOutRows, members: Correction, noise: Float[Array, ""] | None) -> Pair:
     return rows.compare_held_out(members).at_least(noise)
-
-
-def _losses(values: Float[Array, "n"], found: Moments) -> Float[Array, "n"]:
-    return 0.5 * (jnp.log(2 * jnp.pi * found.variance) + (values - found.mean) ** 2 / found.variance)

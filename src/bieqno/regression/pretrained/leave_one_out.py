@@ -1,9 +1,8 @@
 """Leave-one-out: each observation predicted from the others decides how far the correction is used.
 
 What was learned from many functions is wrong about some. Each observation is predicted from the others with the correction and
-without it; the difference of the log-densities is its log Bayes factor. The posterior odds of the correction at a centre are
-its prior odds times the Bayes factors of the nearest observations that were left out, and the mixture of both
-predictions is weighted by them: where the correction does harm, the experts alone predict.
+without it; the difference of the log-densities is its log Bayes factor. The posterior odds of the correction at a centre,
+its prior odds times the Bayes factors of the nearest observations that were left out, weigh the mixture of both predictions.
 """
 
 import jax.numpy as jnp
@@ -12,13 +11,11 @@ from jaxtyping import Array, Float, Int
 from scipy.spatial import KDTree
 from scipy.special import expit
 
-from bieqno.regression.pretrained.mixture import Moments, Pair
+from bieqno.regression.pretrained.mixture import Pair
 from bieqno.regression.pretrained.neighbours import NEIGHBOURS, search_rows
 
-MOST_ROWS = 2048
-"""Observations that are left out in turn; of more, a random choice."""
-PRIOR_LOG_ODDS = 2.0
-"""Of the correction: seven to one, for it was trained to be the better one."""
+MOST_ROWS = 2048  # observations that are left out in turn; of more, a random choice
+PRIOR_LOG_ODDS = 2.0  # of the correction: seven to one, for it was trained to be the better one
 MOST_LOG_BAYES_FACTOR = 3.0
 """No observation alone counts for more: next to a jump that nothing announced, densities differ without bound."""
 
@@ -50,9 +47,7 @@ def left_out_neighbours(
     places: Float[np.ndarray, "n d"],
     without: Int[np.ndarray, "n"] | None = None,
 ) -> Int[np.ndarray, "n k"]:
-    """Return the nearest observations round each place that were left out once, padded by -1.
-
-    The `tree` is that of the observations in the rows `left_out`; one row for each place may be excluded by `without`.
+    """Return the nearest of the rows `left_out`, whose `tree` is given, round each place, but one row `without`; padded by -1.
 
     Example:
         >>> tree, places = KDTree([[3.5], [0.0]]), np.array([[1.0], [3.0]])
@@ -70,16 +65,13 @@ def log_bayes_factors(values: Float[Array, "n"], pair: Pair) -> Float[Array, "n"
     """Return by how much the correction raises the log-density of each value that was left out, within bounds.
 
     Example:
+        >>> from bieqno.regression.pretrained.mixture import Moments
         >>> pair = Pair(Moments(jnp.zeros(2), jnp.full(2, 0.1)), Moments(jnp.zeros(2), jnp.ones(2)))
         >>> log_bayes_factors(jnp.array([0.1, 2.0]), pair).round(2).tolist()
         [1.1100000143051147, -3.0]
     """
-
-    def log_density(found: Moments) -> Array:
-        return -0.5 * (jnp.log(found.variance) + (values - found.mean) ** 2 / found.variance)
-
-    difference = log_density(pair.corrected) - log_density(pair.experts)
-    return jnp.clip(difference, -MOST_LOG_BAYES_FACTOR, MOST_LOG_BAYES_FACTOR)
+    corrected, experts = (-0.5 * (jnp.log(variance) + (values - mean) ** 2 / variance) for mean, variance in pair)
+    return jnp.clip(corrected - experts, -MOST_LOG_BAYES_FACTOR, MOST_LOG_BAYES_FACTOR)
 
 
 def correction_weight(factors: Float[np.ndarray, "m"], rows: Int[np.ndarray, "s k"]) -> Float[np.ndarray, "s"]:

@@ -1,9 +1,8 @@
 """The mixture of kriging experts: which of them explain a whole data set, how noisy it is, and what they predict together.
 
-The noise is taken to be the same everywhere, so that a region of short waves is not mistaken for a noisy one: a fine
-chequered pattern and noise look alike there, and only the calm regions tell them apart. Both the noise and the prior
-weights of the experts are found by a few steps of expectation maximisation over the probes, neighbourhoods spread
-over the data. At a centre, prior weight times likelihood of the neighbourhood gives the weight of each expert.
+The noise is taken to be the same everywhere, so that a region of short waves is not mistaken for a noisy one: only the calm
+regions tell them apart. The noise and the prior weights of the experts are found by a few steps of expectation maximisation
+over the probes. At a centre, prior weight times likelihood of the neighbourhood gives the weight of each expert.
 """
 
 import math
@@ -14,18 +13,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from bieqno.regression.pretrained.experts import RATIOS, ExpertPredictions
-from bieqno.regression.pretrained.neighbours import Units
+from bieqno.regression.pretrained.experts import RATIOS, ExpertPredictions, predict
+from bieqno.regression.pretrained.neighbours import Centres, Neighbourhood, Units
 
 # Logarithm of the variance of the noise, in units of the variance of the targets.
 NOISE_LEVELS = tuple(math.log(1e-6) * (1 - i / 14) + math.log(1.5) * (i / 14) for i in range(15))
-FLOOR = 1e-6
-"""Least variance in units of the targets' own: a thousandth of their standard deviation."""
+FLOOR = 1e-6  # least variance in units of the targets' own: a thousandth of their standard deviation
 
 _STEPS = 8
 _PSEUDO = 4.0
-_NOISE_WIDTH = 0.7
-"""By how much, in its logarithm, an expert's local noise variance may differ from that of the whole."""
+_NOISE_WIDTH = 0.7  # by how much, in its logarithm, an expert's local noise variance may differ from that of the whole
 
 
 class Context(eqx.Module):
@@ -33,12 +30,9 @@ class Context(eqx.Module):
 
     units: Units
     dimension: Int[Array, ""]
-    log_prior: Float[Array, "e"]
-    """Logarithm of the share of the data that each expert explains."""
-    log_noise: Float[Array, "levels"]
-    """Logarithm of the probability of each of `NOISE_LEVELS`."""
-    scale: Float[Array, "e"]
-    """Typical variance of each expert, up to which it states its own."""
+    log_prior: Float[Array, "e"]  # logarithm of the share of the data that each expert explains
+    log_noise: Float[Array, "levels"]  # logarithm of the probability of each of `NOISE_LEVELS`
+    scale: Float[Array, "e"]  # typical variance of each expert, up to which it states its own
 
 
 class Mixture(NamedTuple):
@@ -46,8 +40,7 @@ class Mixture(NamedTuple):
 
     mean: Float[Array, "*q e"]
     variance: Float[Array, "*q e"]
-    log_weight: Float[Array, "*q e"]
-    """Normalised logarithm of the mixture weight."""
+    log_weight: Float[Array, "*q e"]  # normalised logarithm of the mixture weight
     log_likelihood: Float[Array, "*q 2 e"]
     """Of the neighbourhood, and of the nearest observations given the farther ones."""
 
@@ -71,31 +64,33 @@ class Pair(NamedTuple):
 
 
 def learn_context(
-    probes: ExpertPredictions,
+    centres: Centres,
     there: Bool[Array, "s"],
     count: Int[Array, ""],
-    units: Units,
+    mean: Float[Array, ""],
+    variance: Float[Array, ""],
     dimension: Int[Array, ""],
     noise: Float[Array, ""] | None = None,
-) -> Context:
-    """Find the noise and the prior weights of the experts from their predictions at the probes that are `there`.
+) -> tuple[Context, Neighbourhood, ExpertPredictions]:
+    """Find the units, the noise (if None) and the prior weights of the experts from the probes that are `there`.
 
-    `count` is the number of all observations; a `noise` of None is learned.
+    `count`, `mean` and `variance` are those of all targets. The predictions at the probes are returned as well.
     """
+    units = Units.of(centres, there, count, mean, variance, dimension)
+    seen, probes = predict(centres, units)
     sizes = jnp.log(probes.squares[:, 0] / jnp.maximum(probes.number[:, :1], 1) + FLOOR)
     held = there[:, None]
     number = jnp.maximum(jnp.sum(there), 1).astype(sizes.dtype)
     scale = jnp.exp(jnp.sum(jnp.where(held, sizes, 0), axis=0) / number)
-    likelihood, variance = jax.vmap(lambda own: log_likelihoods(own, scale))(probes)
-    fit = _noise_fit(variance)  # [s, e, levels]
+    likelihood, local_variance = jax.vmap(lambda own: log_likelihoods(own, scale))(probes)
+    fit = _noise_fit(local_variance)  # [s, e, levels]
     # Probes share observations: together they count no more than what there is.
-    seen = jnp.sum(jnp.where(there, probes.number[:, 0], 0))
-    overlap = jnp.minimum(1, count.astype(seen.dtype) / jnp.maximum(seen, 1))
+    shared = jnp.sum(jnp.where(there, probes.number[:, 0], 0))
+    overlap = jnp.minimum(1, count.astype(shared.dtype) / jnp.maximum(shared, 1))
     known = None if noise is None else _known_noise(2 * jnp.log(noise / units.scale))
 
     def step(log_prior: Array, _: None) -> tuple[Array, Array]:
-        joint = likelihood[:, 0, :, None] + log_prior[None, :, None] + fit
-        each = jax.nn.logsumexp(joint, axis=1)
+        each = jax.nn.logsumexp(likelihood[:, 0, :, None] + log_prior[None, :, None] + fit, axis=1)
         learned = overlap * jnp.sum(jnp.where(held, each, 0), axis=0)
         levels = jax.nn.log_softmax(learned) if known is None else known
         agreement = jax.nn.logsumexp(fit + levels[None, None], axis=2)
@@ -105,7 +100,7 @@ def learn_context(
 
     uniform = jnp.full(len(RATIOS), -math.log(len(RATIOS)), scale.dtype)
     log_prior, levels = jax.lax.scan(step, uniform, None, length=_STEPS)
-    return Context(units, jnp.asarray(dimension), log_prior, levels[-1], scale)
+    return Context(units, jnp.asarray(dimension), log_prior, levels[-1], scale), seen, probes
 
 
 def weigh(predictions: ExpertPredictions, context: Context) -> Mixture:
@@ -113,13 +108,8 @@ def weigh(predictions: ExpertPredictions, context: Context) -> Mixture:
     likelihood, variance = log_likelihoods(predictions, context.scale)
     fit = jax.nn.logsumexp(_noise_fit(variance) + context.log_noise[None], axis=1)
     log_weight = jax.nn.log_softmax(likelihood[0] + context.log_prior + fit)
-    number = len(predictions.mean)
-    return Mixture(
-        predictions.mean,
-        jnp.maximum(predictions.variance * variance[None], FLOOR),
-        jnp.broadcast_to(log_weight, (number, *log_weight.shape)),
-        jnp.broadcast_to(likelihood, (number, *likelihood.shape)),
-    )
+    shared = (jnp.broadcast_to(x, (len(predictions.mean), *x.shape)) for x in (log_weight, likelihood))
+    return Mixture(predictions.mean, jnp.maximum(predictions.variance * variance[None], FLOOR), *shared)
 
 
 def moments(log_weight: Float[Array, "e"], mixture: Mixture) -> Moments:

@@ -1,14 +1,13 @@
 """Neighbours of a test point: the nearest observations, in units in which every data set looks alike.
 
 They are the ones nearest to its *centre*, the observation next to the point, so that all points of a centre share them.
-Positions are relative and in units of the typical spacing of the observations, values are standardised: what is
-computed from a neighbourhood does not change when inputs are shifted, rotated or stretched alike, and follows the
-targets when those are shifted or stretched. Differences of inputs are taken by NumPy in double precision before
-anything is rounded to single precision, so that observations may be crowded at places far apart.
+Positions are relative and in units of the typical spacing, values are standardised: what is computed from a neighbourhood
+does not depend on the frame of the inputs, and follows shifts and scales of the targets. Differences of inputs are taken in
+double precision before anything is rounded, so that observations may be crowded at places far apart.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -17,15 +16,17 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
-NEIGHBOURS = 32
-"""Observations that a test point sees."""
-PROBES = 32
-"""Observations whose neighbourhoods stand for the whole data set."""
+NEIGHBOURS = 32  # observations that a test point sees
+PROBES = 32  # observations whose neighbourhoods stand for the whole data set
 GROUP_SIZES = (1, 4, 12)
 """Test points that share a centre: each size is a program of its own, and a group is padded to its size."""
-FEW_POINTS = 1024
-"""So many points are predicted one by one as quickly as another program is compiled."""
+FEW_POINTS = 1024  # so many points are predicted one by one as quickly as another program is compiled
 
+Scalar: TypeAlias = Float[Array, ""]
+Count: TypeAlias = Int[Array, ""]
+Both: TypeAlias = Array | np.ndarray
+Inputs: TypeAlias = Float[Both, "m d"]
+Targets: TypeAlias = Float[Both, "m"]
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _SPACING_RANK = 8
 """The spacing is read off the distance of an observation to its eighth neighbour: one pair may be close by chance."""
@@ -38,24 +39,15 @@ class Neighbourhood(eqx.Module):
     values: Float[Array, "k"]
     mask: Bool[Array, "k"]
 
-    @property
-    def distances(self) -> Float[Array, "k"]:
-        """Distance from the point to each observation."""
-        return length(self.offsets)
-
     def recentred(self, point: Float[Array, "d"]) -> "Neighbourhood":
         """Return the same observations round another point, given relative to this one."""
         offsets = self.offsets - point[None]
-        square = jnp.where(self.mask, jnp.sum(offsets**2, axis=1), jnp.inf)
-        order = jnp.argsort(-square)
+        order = jnp.argsort(-jnp.where(self.mask, jnp.sum(offsets**2, axis=1), jnp.inf))
         return Neighbourhood(offsets[order], self.values[order], self.mask[order])
 
 
 class Centres(NamedTuple):
-    """Centres, each with its neighbours, farthest first, and some points to be predicted from them.
-
-    NumPy's arrays or JAX's; positions relative to the centre, in the units of the inputs.
-    """
+    """Centres with their neighbours, farthest first, and points to be predicted; positions relative to the centre."""
 
     offsets: Any  # [centre, neighbour, input]
     values: Any  # [centre, neighbour]
@@ -64,13 +56,9 @@ class Centres(NamedTuple):
 
 
 def gather(
-    inputs: Float[Array | np.ndarray, "m d"],
-    targets: Float[Array | np.ndarray, "m"],
-    centres: Int[Array | np.ndarray, "s"],
-    rows: Int[Array | np.ndarray, "s k"],
-    points: Float[Array | np.ndarray, "s q d"],
+    inputs: Inputs, targets: Targets, centres: Int[Both, "s"], rows: Int[Both, "s k"], points: Float[Both, "s q d"]
 ) -> Centres:
-    """Gather the neighbours of centres, given their rows, nearest first and padded by -1.
+    """Gather the neighbours of centres, given their rows, nearest first and padded by -1, for NumPy or JAX.
 
     Example:
         >>> inputs, rows = np.array([[1e9], [1e9 + 1e-3]]), np.array([[0, 1, -1]])
@@ -78,9 +66,8 @@ def gather(
         >>> found.offsets[0, :, 0].round(6).tolist()
         [0.0, 0.001, 0.0]
     """
-    rows = rows[:, ::-1]
+    rows, origin = rows[:, ::-1], inputs[centres][:, None]
     mask = rows >= 0
-    origin = inputs[centres][:, None]
     where = np.where if isinstance(inputs, np.ndarray) else jnp.where
     offsets, values = where(mask[..., None], inputs[rows] - origin, 0), where(mask, targets[rows], 0)
     return Centres(offsets, values, mask, points - origin)
@@ -89,25 +76,15 @@ def gather(
 class Units(eqx.Module):
     """The units of a data set: typical spacing of the inputs; mean and standard deviation of the targets."""
 
-    spacing: Float[Array, ""]
-    shift: Float[Array, ""]
-    scale: Float[Array, ""]
+    spacing: Scalar
+    shift: Scalar
+    scale: Scalar
 
     @classmethod
     def of(
-        cls,
-        probes: Centres,
-        there: Bool[Array, "s"],
-        count: Int[Array, ""],
-        mean: Float[Array, ""],
-        variance: Float[Array, ""],
-        dimension: Int[Array, ""],
+        cls, probes: Centres, there: Bool[Array, "s"], count: Count, mean: Scalar, variance: Scalar, dimension: Count
     ) -> "Units":
-        """Measure the units of a data set.
-
-        The spacing is measured at the `probes` that are `there` (not padding); `count`, `mean` and `variance` are those of all
-        targets; columns of zeros beyond the `dimension` change nothing.
-        """
+        """Measure the spacing at the `probes` that are `there`; `count`, `mean` and `variance` are those of all targets."""
         rank = jnp.clip(count - 1, 0, _SPACING_RANK)
         square = jnp.sum(probes.offsets[:, -1 - rank] ** 2, axis=1)
         known = there & probes.mask[:, -1 - rank] & (square > 0)
@@ -139,15 +116,11 @@ def ball_volume(dimension: int | Int[Array, ""]) -> Float[Array, ""]:
     return jnp.exp(half * math.log(math.pi) - jax.scipy.special.gammaln(half + 1))
 
 
-def spread_rows(
-    inputs: Float[Array | np.ndarray, "m d"],
-    targets: Float[Array | np.ndarray, "m"],
-    mask: Bool[Array | np.ndarray, "m"],
-) -> Any:
+def spread_rows(inputs: Inputs, targets: Targets, mask: Bool[Both, "m"]) -> Any:
     """Choose the probes, some observations that stand for all whatever their order; -1 where there are no more.
 
-    Multiples of the golden ratio visit the observations evenly and in step with no grid. They are sorted by their
-    targets, which do not depend on the frame of the inputs.
+    Multiples of the golden ratio visit the observations evenly and in step with no grid, in the order of their targets,
+    which do not depend on the frame of the inputs.
     """
     xp = np if isinstance(inputs, np.ndarray) else jnp
     order = xp.lexsort([*(inputs[:, i] for i in reversed(range(inputs.shape[1]))), targets, ~mask])
@@ -171,9 +144,7 @@ def search_rows(tree: KDTree, points: Float[np.ndarray, "n d"], most: int = NEIG
 
 
 def group(centres: Int[np.ndarray, "n"], few: int = FEW_POINTS) -> tuple[Int[np.ndarray, "g"], Int[np.ndarray, "g q"]]:
-    """Put points that share a centre into groups of one size, so that one decomposition serves a group.
-
-    Up to `few` points stay alone. Returns the centre of each group, and its points, padded by -1.
+    """Return groups of points that share a centre: the centre of each, and its points, padded by -1; up to `few` stay alone.
 
     Example:
         >>> own, points = group(np.array([7, 3, 3, 7, 3, 3, 3, 3, 7]), few=0)

@@ -1,14 +1,13 @@
 """A corrected mixture of experts conditioned on data: predictions without any training.
 
-All that is common to all predictions (the search trees, the context, the Bayes factors of the correction) is made once, when
-the process is conditioned; a prediction gathers neighbours on the host and runs one compiled program per chunk.
+What all predictions share (search trees, context, Bayes factors of the correction) is made once, when the process is
+conditioned; a prediction gathers neighbours on the host and runs one compiled program per chunk.
 """
 
 import dataclasses
 import math
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TypeVar
 
 import equinox as eqx
 import jax
@@ -19,40 +18,23 @@ from scipy.spatial import KDTree
 from sklearn.linear_model import RidgeCV
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.regression.data import MIN_NOISE, Scaling
+from bieqno.regression.data import MIN_NOISE, Scaling, floats
 from bieqno.regression.metrics import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
-from bieqno.regression.pretrained import experts
-from bieqno.regression.pretrained.correction import Correction, wave_vectors
-from bieqno.regression.pretrained.features import MAX_DIMENSION
-from bieqno.regression.pretrained.leave_one_out import (
-    MOST_LOG_BAYES_FACTOR,
-    choose_rows,
-    correction_weight,
-    leave_out,
-    left_out_neighbours,
-    log_bayes_factors,
-)
+from bieqno.regression.pretrained import experts, leave_one_out
+from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction, wave_vectors
+from bieqno.regression.pretrained.leave_one_out import MOST_LOG_BAYES_FACTOR, correction_weight, left_out_neighbours
 from bieqno.regression.pretrained.mixture import FLOOR, Context, Moments, Pair, blend, learn_context
-from bieqno.regression.pretrained.neighbours import Centres, Units, gather, group, search_rows, spread_rows
+from bieqno.regression.pretrained.neighbours import Centres, gather, group, search_rows, spread_rows
 
-T = TypeVar("T")
-_MOST_NOISE = 1e6
-"""In units of the data's spread; its square is still a number."""
-CHUNK = 128
-"""Centres per compiled call: each has a matrix for every expert, a tenth of a megabyte together."""
+CHUNK = 128  # centres per compiled call: each has a matrix for every expert, a tenth of a megabyte together
 
 
 class Trend(eqx.Module):
-    """A linear trend by ridge regression for more than `MAX_DIMENSION` inputs, among which hardly anything is near.
-
-    Attributes:
-        slope: along each input; zero for fewer inputs, where the experts see the trend.
-        leverage: of each observation, how much of its own deviation the trend follows.
-    """
+    """A linear trend by ridge regression for more than `MAX_DIMENSION` inputs, among which hardly anything is near."""
 
     slope: Float[np.ndarray, "d"]
-    leverage: Float[np.ndarray, "n"]
+    leverage: Float[np.ndarray, "n"]  # how much of its own deviation the trend follows at an observation
 
     def __check_init__(self) -> None:
         if not (np.isfinite(self.slope).all() and np.all((self.leverage >= 0) & (self.leverage < 1))):
@@ -78,45 +60,28 @@ class Trend(eqx.Module):
 
 
 class LocalProcess(AbstractPredictive):
-    """A corrected mixture of experts and the observations that it is conditioned on.
-
-    Attributes:
-        correction: pre-trained, fine-tuned, or none at all.
-        inputs: of the observations, scaled, in double precision.
-        targets: of the observations, scaled, without the trend.
-        scaling: of inputs and targets.
-        columns: the inputs that vary; what is constant is no dimension of the space.
-        trend: of the targets, in scaled units.
-        context: what is common to all predictions.
-        noise: standard deviation of the noise in units of the data, if it is known.
-        alpha: variance of additional noise that the observations have and new values will not, in units of the data.
-        same_units: whether all inputs are scaled alike.
-        seed: of the choice of the rows that are left out.
-        log_bayes_factor: of the correction, for each observation that was left out; NaN if it was not.
-        variance_factor: recalibration of the predicted variance, found on the leave-one-out errors.
-        held_out: the leave-one-out predictions.
-        steps: of a fine-tuning of the correction on these observations.
-    """
+    """A corrected mixture of experts and the observations that it is conditioned on, scaled, in double precision."""
 
     correction: Correction
     inputs: Float[np.ndarray, "n d"]
-    targets: Float[np.ndarray, "n"]
+    targets: Float[np.ndarray, "n"]  # without the trend
     scaling: Scaling
-    columns: Int[np.ndarray, "d"]
+    columns: Int[np.ndarray, "d"]  # the inputs that vary; what is constant is no dimension of the space
     trend: Trend
     context: Context
-    noise: float | None = eqx.field(static=True)
-    alpha: float = eqx.field(static=True)
+    noise: float | None = eqx.field(static=True)  # standard deviation in units of the data, if it is known
+    alpha: float = eqx.field(static=True)  # variance of noise that new values will not have, in units of the data
     same_units: bool = eqx.field(static=True)
-    seed: int = eqx.field(static=True)
-    log_bayes_factor: Float[np.ndarray, "n"]
+    seed: int = eqx.field(static=True)  # of the choice of the rows that are left out
+    log_bayes_factor: Float[np.ndarray, "n"]  # of the correction, NaN for an observation that was not left out
     variance_factor: float
     held_out: HeldOut
-    steps: int = eqx.field(static=True, default=0)
+    steps: int = eqx.field(static=True, default=0)  # of a fine-tuning of the correction on these observations
 
     def __check_init__(self) -> None:
-        parts = {Correction: self.correction, Trend: self.trend, HeldOut: self.held_out, Context: self.context}
-        if any(not isinstance(part, kind) for kind, part in parts.items()) or not isinstance(self.scaling, Scaling):
+        parts = self.correction, self.scaling, self.trend, self.context, self.held_out
+        kinds = Correction, Scaling, Trend, Context, HeldOut
+        if not all(isinstance(part, kind) for part, kind in zip(parts, kinds, strict=True)):
             raise ValueError("a local process has a correction, a scaling, a trend, a context and held-out predictions")
         if self.inputs.shape[1:] != self.columns.shape or self.trend.slope.shape != self.columns.shape:
             raise ValueError("inputs, columns and trend differ in their number of inputs")
@@ -131,13 +96,8 @@ class LocalProcess(AbstractPredictive):
             raise ValueError(f"a factor of the variance is one positive number, got {self.variance_factor}")
 
     @property
-    def uncertain(self) -> bool:
-        """Whether each observation has a noise of its own: it has not."""
-        return False
-
-    @property
     def scaled_noise(self) -> Float[Array, ""] | None:
-        """The known noise of the observations in scaled units, as an array."""
+        """The known noise of the observations in scaled units."""
         return _scaled_noise(self.noise, self.alpha, self.scaling)
 
     @cached_property
@@ -172,38 +132,30 @@ class LocalProcess(AbstractPredictive):
         """Yield the distribution at one chunk of points after another, each with the rows that it belongs to."""
         points = self.scaling.inputs(X)[:, self.columns]
         centres, members = group(self.tree.query(points, workers=-1)[1])
-        weights = self.correction_weight(centres)
+        rows, tree = self.left_out
+        near = np.full((len(centres), 1), -1) if tree is None else left_out_neighbours(tree, rows, self.inputs[centres])
+        weights = correction_weight(self.log_bayes_factor, near)
         alpha = (math.sqrt(self.alpha) / float(self.scaling.target_scale)) ** 2
-        factor = _floats(self.variance_factor)
+        factor = floats(self.variance_factor)
         # Always as many at a time: compiling for another number would take longer than computing some for nothing.
         for start in range(0, len(centres), CHUNK):
             own, rows, weight = (_padded(array[start : start + CHUNK]) for array in (centres, members, weights))
-            around = self.gather(own, search_rows(self.tree, self.inputs[own]), points[rows])
-            phases = _floats(np.mod(points[rows] @ self.waves.T, 2 * np.pi))
-            found = _predict(self.correction, around, phases, self.context, self.scaled_noise, _floats(weight), factor)
+            seen = search_rows(self.tree, self.inputs[own])
+            around = jax.device_put(gather(self.inputs, self.targets, own, seen, points[rows]))
+            phases = floats(np.mod(points[rows] @ self.waves.T, 2 * np.pi))
+            found = _predict(self.correction, around, phases, self.context, self.scaled_noise, floats(weight), factor)
             trend = jnp.asarray((points[rows] @ self.trend.slope).ravel(), found.mean.dtype)
             log_diag = jnp.log(jnp.maximum(jnp.exp(found.log_diag) - alpha, FLOOR)) if alpha else found.log_diag
             yield LowRankGaussian(found.mean + trend, found.factor, log_diag), rows.ravel()
 
-    def correction_weight(self, centres: Int[np.ndarray, "s"]) -> Float[np.ndarray, "s"]:
-        """Return the posterior probability of the correction at each centre."""
-        rows, tree = self.left_out
-        if tree is None:
-            return correction_weight(self.log_bayes_factor, np.full((len(centres), 1), -1))
-        return correction_weight(self.log_bayes_factor, left_out_neighbours(tree, rows, self.inputs[centres]))
-
-    def gather(self, centres: np.ndarray, rows: np.ndarray, points: np.ndarray) -> Centres:
-        """Gather the neighbours of centres in double precision, and hand them to JAX."""
-        return _on_device(gather(self.inputs, self.targets, centres, rows, points))
-
     def leave_out(self, rows: Int[np.ndarray, "n"]) -> tuple[Centres, Int[np.ndarray, "n"]]:
         """Return observations as points to be predicted from the others, and the centre of each."""
-        centres, around = leave_out(self.tree, rows)
-        return self.gather(centres, around, self.inputs[rows][:, None]), centres
+        centres, around = leave_one_out.leave_out(self.tree, rows)
+        return jax.device_put(gather(self.inputs, self.targets, centres, around, self.inputs[rows][:, None])), centres
 
     def recalibrated(self) -> "LocalProcess":
-        """Return the process with observations left out in turn; of many, some thousands."""
-        chosen = choose_rows(len(self.inputs), self.seed)
+        """Return the process validated by observations that are left out in turn; of many, by some thousands."""
+        chosen = leave_one_out.choose_rows(len(self.inputs), self.seed)
         if not len(chosen):
             return self
         parts = []
@@ -214,29 +166,23 @@ class LocalProcess(AbstractPredictive):
         return self.validated(chosen, centres, pair)
 
     def validated(self, rows: Int[np.ndarray, "n"], centres: Int[np.ndarray, "n"], pair: Pair) -> "LocalProcess":
-        """Return the process with Bayes factors and recalibration from rows that were left out.
+        """Return the process with Bayes factors and recalibration from rows, each predicted from a centre as in `pair`.
 
         The factor of the variance is never below one: a row that is left out leaves a gap that predictions do not have, in
         which to have been too careful says little.
-
-        Each row was predicted from a centre, with the correction and without it (`pair`).
         """
         values = self.targets[rows]
         # The trend knew the row: without it, the error would have been larger by so much.
         known = 1 - self.trend.leverage[rows]
         pair = Pair(*(Moments(values - (values - np.asarray(m)) / known, np.asarray(v)) for m, v in pair))
         factors = np.full(len(self.inputs), np.nan)
-        factors[rows] = log_bayes_factors(_floats(values), _on_device(pair))
+        factors[rows] = leave_one_out.log_bayes_factors(floats(values), jax.device_put(pair))
         around = left_out_neighbours(KDTree(self.inputs[rows]), rows, self.inputs[centres], without=rows)
         blended = blend(correction_weight(factors, around), pair)
         found = HeldOut(values - blended.mean, np.sqrt(blended.variance))
         factor = found.recalibration()
-        return dataclasses.replace(
-            self,
-            log_bayes_factor=factors,
-            variance_factor=factor,
-            held_out=HeldOut(found.error, np.sqrt(factor) * found.std),
-        )
+        recalibrated = HeldOut(found.error, np.sqrt(factor) * found.std)
+        return dataclasses.replace(self, log_bayes_factor=factors, variance_factor=factor, held_out=recalibrated)
 
 
 def condition(
@@ -249,7 +195,7 @@ def condition(
     same_units: bool = False,
     seed: int = 0,
 ) -> LocalProcess:
-    """Condition a corrected mixture of experts on data in units of their own; arguments as in `PretrainedGGPRegressor`."""
+    """Condition a corrected mixture of experts on data; the settings are those of `PretrainedGGPRegressor`."""
     scaling = Scaling.of(X, y)
     if same_units:
         common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
@@ -273,7 +219,7 @@ def condition(
         seed=seed,
         log_bayes_factor=np.full(len(y), np.nan),
         variance_factor=1.0,
-        held_out=HeldOut.none(),
+        held_out=HeldOut(np.zeros(0), np.zeros(0)),
     ).recalibrated()
 
 
@@ -282,22 +228,16 @@ def learn(inputs: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n"], noi
     probes = spread_rows(inputs, targets, np.ones(len(targets), bool))
     rows = search_rows(KDTree(inputs), inputs[probes])
     around = gather(inputs, targets, probes, rows, inputs[probes][:, None])
-    mean, variance = _floats(targets.mean()), _floats(targets.var())
-    return _learn(_on_device(around), jnp.asarray(probes >= 0), jnp.asarray(len(targets)), mean, variance, noise)
+    of_targets = jnp.asarray(len(targets)), floats(targets.mean()), floats(targets.var())
+    return _learn(jax.device_put(around), jnp.asarray(probes >= 0), *of_targets, noise)
 
 
 @eqx.filter_jit
 def _learn(
-    probes: Centres,
-    there: Bool[Array, "s"],
-    count: Int[Array, ""],
-    mean: Float[Array, ""],
-    variance: Float[Array, ""],
-    noise: Float[Array, ""] | None,
+    probes: Centres, there: Bool[Array, "s"], count: Array, mean: Array, variance: Array, noise: Array | None
 ) -> Context:
     dimension = jnp.asarray(probes.offsets.shape[2])
-    units = Units.of(probes, there, count, mean, variance, dimension)
-    return learn_context(experts.predict(probes, units)[1], there, count, units, dimension, noise)
+    return learn_context(probes, there, count, mean, variance, dimension, noise)[0]
 
 
 @eqx.filter_jit
@@ -313,7 +253,7 @@ def _predict(
     gaussian = correction.joint(phases, *experts.predict(centres, context.units), context, weight)
     log_diag = gaussian.log_diag
     if noise is not None:
-        # No new value is surer than the noise.
+        # No new value is more certain than the noise allows.
         lack = jnp.maximum(noise**2 - jnp.sum(gaussian.factor**2, axis=1), 1e-30)
         log_diag = jnp.maximum(log_diag, jnp.log(lack))
     return LowRankGaussian(gaussian.mean, jnp.sqrt(factor) * gaussian.factor, log_diag + jnp.log(factor))
@@ -328,16 +268,7 @@ def _scaled_noise(noise: float | None, alpha: float, scaling: Scaling) -> Float[
     if noise is None:
         return None
     scaled = math.hypot(noise, math.sqrt(alpha)) / float(scaling.target_scale)
-    return _floats(min(max(scaled, MIN_NOISE), _MOST_NOISE))
-
-
-def _on_device(tree: T) -> T:
-    """Round differences that were taken in double precision to the precision of the networks."""
-    return jax.tree.map(jnp.asarray, tree)
-
-
-def _floats(values: float | np.ndarray) -> Array:
-    return jnp.asarray(values, jnp.zeros(()).dtype)
+    return floats(min(max(scaled, MIN_NOISE), 1e6))  # the square of which is still a number
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:

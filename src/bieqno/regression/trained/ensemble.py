@@ -2,38 +2,31 @@
 
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import EquivariantOperator
-from bieqno.regression.data import MIN_NOISE, Data, Scaling, round_up
+from bieqno.regression.data import MIN_NOISE, Data, Scaling, floats, round_up
 from bieqno.regression.metrics import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
+from bieqno.regression.trained import splits
 from bieqno.regression.trained.process import GeneralizedGaussianProcess, combine
-from bieqno.regression.trained.splits import (
-    HeldOutLoss,
-    RandomSplits,
-    Split,
-    ensemble_errors,
-    held_out,
-    recalibration,
-    split_loss,
-)
+from bieqno.regression.trained.splits import HeldOutLoss, RandomSplits, Split
 from bieqno.training import FitResult, Progress, fit
 
-CHUNK = 8192
-"""Test points per compiled call: the memory beyond the result itself stays bounded."""
+CHUNK = 8192  # test points per compiled call: the memory beyond the result itself stays bounded
 _CHUNK_STEPS = 50
-# The same object for the same rate, so that what was compiled is used again.
-_OPTIMIZERS: dict[float, optax.GradientTransformation] = {}
+_adam = lru_cache(optax.adam)  # the same object for the same rate, so that what was compiled is used again
 
 
 class FittedEnsemble(AbstractPredictive):
@@ -46,43 +39,36 @@ class FittedEnsemble(AbstractPredictive):
     held_out: HeldOut
 
     def __check_init__(self) -> None:
-        if not isinstance(self.held_out, HeldOut):
-            raise ValueError("a fitted ensemble has held-out predictions")
         if not self.members or any(not isinstance(member, GeneralizedGaussianProcess) for member in self.members):
             raise ValueError("a fitted ensemble has members, each a generalized Gaussian process")
-        if not isinstance(self.data, Data) or not isinstance(self.scaling, Scaling) or self.variance_factor.shape != ():
-            raise ValueError("a fitted ensemble has data, a scaling, and one factor of its variance")
+        parts = (self.data, Data), (self.scaling, Scaling), (self.held_out, HeldOut)
+        if not all(isinstance(part, kind) for part, kind in parts) or self.variance_factor.shape != ():
+            raise ValueError(
+                "a fitted ensemble has data, a scaling, held-out predictions and one factor of its variance"
+            )
         sizes = {self.members[0].operator.in_size, self.data.inputs.shape[1], len(self.scaling.input_shift)}
         if len(sizes) > 1:
             raise ValueError(f"members, data and scaling differ in their number of inputs: {sorted(sizes)}")
 
-    @property
-    def set_interaction(self) -> bool:
-        """Whether a prediction depends on the other points asked for at the same time."""
-        return isinstance(self.members[0].operator.inputs, EquivariantOperator)
-
-    @property
-    def uncertain(self) -> bool:
-        """Whether each observation comes with the variance of noise of its own."""
-        return self.members[0].uncertain
-
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "FittedEnsemble":
         """Return the same ensemble given other observations, each with the variance of its own noise."""
+        if variances.any() and not self.members[0].uncertain:
+            raise ValueError("this process was fitted without one alpha per row, so it cannot weigh observations by it")
         return eqx.tree_at(lambda process: process.data, self, Data.scaled(self.scaling, X, y, variances))
 
     def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
         """Yield the distribution at one chunk of points after another, each with the rows that it belongs to."""
-        # The observations are embedded anew in each chunk, so a chunk has more points than there are observations.
-        most = len(X) if self.set_interaction else max(CHUNK, 4 * len(self.data.mask))
+        # With a set interaction all points belong together. Otherwise the observations are embedded anew in each chunk, so a
+        # chunk has more points than there are observations.
+        together = isinstance(self.members[0].operator.inputs, EquivariantOperator)
+        most = len(X) if together else max(CHUNK, 4 * len(self.data.mask))
         size = min(round_up(len(X)), round_up(most))
+        scaled = self.scaling.inputs(X)
         for start in range(0, len(X), size):
-            part = X[start : start + size]
-            padded = np.zeros((size, X.shape[1]), X.dtype)
-            padded[: len(part)] = part
-            count = jnp.asarray(len(part))
-            rows = np.where(np.arange(size) < len(part), start + np.arange(size), -1)
-            points = jnp.asarray(self.scaling.inputs(padded), jnp.zeros(()).dtype)
-            yield _predict(self.members, self.data, self.variance_factor, points, count), rows
+            rows = start + np.arange(size)
+            rows[rows >= len(X)] = -1
+            points = floats(np.where(rows[:, None] < 0, 0, scaled[rows]))
+            yield _predict(self.members, self.data, self.variance_factor, points, jnp.asarray(rows >= 0)), rows
 
 
 @eqx.filter_jit
@@ -91,12 +77,10 @@ def _predict(
     data: Data,
     factor: Float[Array, ""],
     points: Float[Array, "n d"],
-    count: Int[Array, ""],
+    mask: Bool[Array, "n"],
 ) -> LowRankGaussian:
-    masks = {"point_mask": jnp.arange(points.shape[0]) < count, "observation_mask": data.mask}
-
     def of_member(process: GeneralizedGaussianProcess) -> tuple[LowRankGaussian, Array]:
-        return process(points, data.inputs, data.targets, data.noise_variance, **masks), process.log_floor
+        return process.given(data, points, mask), process.log_floor
 
     gaussians, log_floors = eqx.filter_vmap(of_member)(stack(members))
     joint = combine(gaussians)
@@ -116,21 +100,22 @@ def unstack(stacked: GeneralizedGaussianProcess) -> tuple[GeneralizedGaussianPro
     return tuple(jax.tree.map(itemgetter(i), stacked) for i in range(stacked.log_noise.shape[0]))
 
 
-class TrainingSettings(NamedTuple):
-    """What `GGPRegressor` sets of the networks and their training."""
+@dataclass(kw_only=True, eq=False, repr=False)
+class TrainingSettings:
+    """Settings of the networks and their training; `GGPRegressor` says what they mean."""
 
-    noise: float | None
-    rank: int
-    width: int
-    depth: int
-    members: int
-    set_interaction: bool
-    targets: int | None
-    observations: int | None
-    max_steps: int
-    batch_size: int
-    patience: int
-    learning_rate: float
+    noise: float | None = None
+    rank: int = 8
+    width: int = 64
+    depth: int = 3
+    members: int = 5
+    set_interaction: bool = False
+    targets: int | None = None
+    observations: int | None = 256
+    max_steps: int = 2000
+    batch_size: int = 16
+    patience: int = 12
+    learning_rate: float = 1e-3
 
 
 def fit_ensemble(
@@ -145,18 +130,10 @@ def fit_ensemble(
     start: FittedEnsemble | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> tuple[FittedEnsemble, FitResult[GeneralizedGaussianProcess]]:
-    """Train members, each with its own fold held out, stop and recalibrate by the held-out points.
+    """Train members on at least `LEAST_ROWS` rows, each with its own fold held out; stop and recalibrate by the held-out points.
 
-    Args:
-        X: inputs, at least `LEAST_ROWS` of them.
-        y: targets.
-        noise_variance: additional noise of each row.
-        settings: of the estimator.
-        uncertain: whether the process shall see `noise_variance` as a part of the observations.
-        seed: of weights and splits.
-        fold_seed: of the folds; the same in a warm start, so that nothing held out has been trained on.
-        start: a fit to continue from.
-        on_progress: as in `bieqno.fit`.
+    An `uncertain` process sees the `noise_variance` of each row as a part of the observation. `start` is a fit to continue from,
+    with its `fold_seed`, so that nothing held out has been trained on.
     """
     scaling = Scaling.of(X, y)
     data = Data.scaled(scaling, X, y, noise_variance)
@@ -165,31 +142,30 @@ def fit_ensemble(
         members = len(y)  # leave one out: two rows must remain to learn from
     member_key, fit_key = jax.random.split(jax.random.key(seed))
     noise = None if settings.noise is None else max(settings.noise / float(scaling.target_scale), MIN_NOISE)
-    known = jnp.asarray(noise or 0.0, jnp.zeros(()).dtype)
-    keys = jax.random.split(member_key, members)
     shape = {name: getattr(settings, name) for name in ("rank", "width", "depth", "set_interaction")}
-    module = _make_members(X.shape[1], shape, noise is not None, uncertain, known, keys)
+    keys = jax.random.split(member_key, members)
+    module = _make_members(X.shape[1], shape, uncertain, None if noise is None else floats(noise), keys)
     if start is not None:
         module = _continued(stack(start.members), module)
     folds = np.full(data.mask.shape, -1)
     if members > 1:
         folds[: len(y)] = np.random.default_rng(fold_seed).permutation(len(y)) % members
     targets = None if settings.targets is None else min(settings.targets, len(y) - 1)
-    splits = RandomSplits(data, jnp.asarray(folds), members, targets, settings.observations, settings.batch_size)
-    validation = held_out(data, jnp.asarray(folds), members) if members > 1 else None
+    source = RandomSplits(data, jnp.asarray(folds), members, targets, settings.observations, settings.batch_size)
+    validation = splits.held_out(data, jnp.asarray(folds), members) if members > 1 else None
     result = fit(
         module,
-        split_loss,
-        splits,
+        splits.split_loss,
+        source,
         steps=settings.max_steps,
         chunk_steps=min(_CHUNK_STEPS, settings.max_steps),
-        optimizer=_OPTIMIZERS.setdefault(settings.learning_rate, optax.adam(settings.learning_rate)),
+        optimizer=_adam(settings.learning_rate),
         validate=None if validation is None else HeldOutLoss(validation),
         patience=None if validation is None else settings.patience,
         key=fit_key,
         on_progress=on_progress,
     )
-    factor, predictions = jnp.ones(()), HeldOut.none()
+    factor, predictions = jnp.ones(()), HeldOut(np.zeros(0), np.zeros(0))
     if validation is not None:
         factor, error, std = _recalibrated(result.module, validation)
         there = np.asarray(validation.points.mask)
@@ -203,23 +179,26 @@ def fit_ensemble(
 @eqx.filter_jit
 def _recalibrated(members: GeneralizedGaussianProcess, split: Split) -> tuple[Array, Array, Array]:
     """Return the factor of the variance; error and recalibrated deviation of each held-out point."""
-    error, variance = ensemble_errors(members, split)
-    factor = recalibration(error, variance, split.points.noise_variance, split.points.mask)
+    error, variance = splits.ensemble_errors(members, split)
+    factor = splits.recalibration(error, variance, split.points.noise_variance, split.points.mask)
     return factor, error, jnp.sqrt(factor * variance + split.points.noise_variance)
 
 
 @eqx.filter_jit
 def _make_members(
-    in_size: int, shape: dict[str, Any], known: bool, uncertain: bool, noise: Float[Array, ""], keys: Array
+    in_size: int, shape: dict[str, Any], uncertain: bool, noise: Float[Array, ""] | None, keys: Array
 ) -> GeneralizedGaussianProcess:
     """Make members with their own initial weights, stacked."""
-    given = {"noise": noise if known else None, "uncertain": uncertain, **shape}
-    return eqx.filter_vmap(lambda key: GeneralizedGaussianProcess(in_size, **given, key=key))(keys)
+
+    def make(key: Array) -> GeneralizedGaussianProcess:
+        return GeneralizedGaussianProcess(in_size, noise=noise, uncertain=uncertain, **shape, key=key)
+
+    return eqx.filter_vmap(make)(keys)
 
 
 def _continued(old: GeneralizedGaussianProcess, new: GeneralizedGaussianProcess) -> GeneralizedGaussianProcess:
     """Return the old weights, under the noise that is known now."""
-    # As trees of shapes, these compare in structure and in every array.
+    # Trees of shapes compare in structure and in every array.
     if not eqx.tree_equal(*(jax.tree.map(lambda leaf: leaf.shape, module) for module in (old, new))):
         raise ValueError(
             "warm_start cannot continue: the columns of X or a setting of the network (rank, width, depth, members, "

@@ -13,25 +13,18 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import MLP, ElementwiseOperator, PosteriorOperator, frozen
-from bieqno.regression.data import MIN_NOISE
+from bieqno.regression.data import MIN_NOISE, Data
 
-MAX_LOG_VARIANCE = 40.0
-"""Keeps the variance finite in single precision where a network extrapolates far."""
+MAX_LOG_VARIANCE = 40.0  # keeps the variance finite in single precision where a network extrapolates far
 
 
 class GeneralizedGaussianProcess(eqx.Module):
     """The joint distribution of noisy values at test points, given observations.
 
     Args:
-        in_size: number of input variables.
-        rank: number of columns of the covariance factor.
-        width: length of embeddings and hidden layers.
-        depth: number of layers of each network.
-        set_interaction: with the paper's ``phi_int``, a prediction depends on which other points are asked for at the
-            same time; without it, a subset of the points gets the subset of the predictions.
+        set_interaction: use the paper's ``phi_int``: a prediction depends on the other points asked for at the same time.
         noise: known standard deviation of the observation noise; None learns it.
         uncertain: whether each observation comes with the variance of noise of its own.
-        key: random key of the initial weights.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -78,11 +71,7 @@ class GeneralizedGaussianProcess(eqx.Module):
         point_mask: Bool[Array, "n"] | None = None,
         observation_mask: Bool[Array, "m"] | None = None,
     ) -> LowRankGaussian:
-        """Return the posterior at `points`, given observed `targets` at `inputs`.
-
-        `noise_variance`, additional noise of each observation, is read by an `uncertain` process only; masks say what is
-        not padding.
-        """
+        """Return the posterior at `points`, given `targets` at `inputs`, whose `noise_variance` an `uncertain` process reads."""
         parts = [inputs, targets[:, None]]
         if self.uncertain:
             std = jnp.sqrt(jnp.zeros_like(targets) if noise_variance is None else noise_variance)
@@ -90,17 +79,17 @@ class GeneralizedGaussianProcess(eqx.Module):
         observations = jnp.concatenate(parts, axis=1)
         out = self.operator(points, observations, input_mask=point_mask, observation_mask=observation_mask)
         log_diag = jnp.logaddexp(jnp.minimum(out[:, 1], MAX_LOG_VARIANCE), self.log_floor)
-        return LowRankGaussian(out[:, 0], out[:, 2:] / self.rank**0.5, log_diag)
+        return LowRankGaussian(out[:, 0], out[:, 2:] / (self.operator.out_size - 2) ** 0.5, log_diag)
+
+    def given(self, data: Data, points: Float[Array, "n d"], mask: Bool[Array, "n"]) -> LowRankGaussian:
+        """Return the posterior at the points of the `mask`, given padded data."""
+        observed = data.inputs, data.targets, data.noise_variance
+        return self(points, *observed, point_mask=mask, observation_mask=data.mask)
 
     @property
     def log_floor(self) -> Float[Array, ""]:
         """Logarithm of the least variance of a prediction: the noise, known or learned, at least `MIN_NOISE`."""
         return jnp.logaddexp(2 * self.log_noise, 2 * math.log(MIN_NOISE))
-
-    @property
-    def rank(self) -> int:
-        """Number of columns of the covariance factor."""
-        return self.operator.out_size - 2
 
 
 def combine(members: LowRankGaussian) -> LowRankGaussian:

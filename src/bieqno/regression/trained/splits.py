@@ -5,7 +5,7 @@ data held out: the held-out loss decides when to stop, because the same points c
 and their noise is memorised otherwise.
 """
 
-import math
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.gaussian import LowRankGaussian
 from bieqno.regression.data import Data
-from bieqno.regression.metrics import RIGHT_ERRORS
+from bieqno.regression.metrics import RIGHT_ERRORS, joint_loss, log_losses
 from bieqno.regression.trained.process import GeneralizedGaussianProcess
 
 MAX_TARGETS = 32
@@ -31,47 +31,30 @@ class Split(eqx.Module):
 
     def predicted(self, process: GeneralizedGaussianProcess) -> LowRankGaussian:
         """Return the prediction of the one part by a process, given the other."""
-        seen, points = self.observed, self.points
-        masks = {"point_mask": points.mask, "observation_mask": seen.mask}
-        return process(points.inputs, seen.inputs, seen.targets, seen.noise_variance, **masks)
+        return process.given(self.observed, self.points.inputs, self.points.mask)
 
     def negative_log_prob(self, process: GeneralizedGaussianProcess) -> Float[Array, ""]:
         """Return the joint negative log-probability per point (eq. 10 of the paper)."""
-        gaussian, mask = self.predicted(process), self.points.mask
+        gaussian = self.predicted(process)
         log_diag = jnp.logaddexp(gaussian.log_diag, jnp.log(jnp.maximum(self.points.noise_variance, 1e-30)))
-        kept = LowRankGaussian(
-            jnp.where(mask, gaussian.mean, 0),
-            jnp.where(mask[:, None], gaussian.factor, 0),
-            # With this variance a value at its mean has density one, hence log-density zero: padding costs nothing.
-            jnp.where(mask, log_diag, -math.log(2 * math.pi)),
-        )
-        return -kept.log_prob(jnp.where(mask, self.points.targets, 0)) / jnp.maximum(jnp.sum(mask), 1).astype(
-            log_diag.dtype
-        )
+        noisy = LowRankGaussian(gaussian.mean, gaussian.factor, log_diag)
+        return joint_loss(noisy, self.points.targets, self.points.mask)
 
 
 class RandomSplits(eqx.Module):
-    """The batch source: for each member, random splits of the data outside its fold.
-
-    Attributes:
-        folds: which member holds out which row; -1 for none.
-        targets: points to be predicted in each split (M' of the paper); None draws their number.
-        observations: most observations of a split; None takes all others.
-        batch_size: splits of each member.
-    """
+    """The batch source: for each member, random splits of the data outside its fold."""
 
     data: Data
-    folds: Int[Array, "m"]
+    folds: Int[Array, "m"]  # which member holds out which row; -1 for none
     members: int = eqx.field(static=True)
-    targets: int | None = eqx.field(static=True)
-    observations: int | None = eqx.field(static=True)
+    targets: int | None = eqx.field(static=True)  # points to predict (M' of the paper); None draws their number
+    observations: int | None = eqx.field(static=True)  # most observations of a split; None takes all others
     batch_size: int = eqx.field(static=True)
 
     def __call__(self, key: PRNGKeyArray) -> Split:
         """Draw splits, stacked as (member, batch)."""
         keys = jax.random.split(key, (self.members, self.batch_size))
-        draw = jax.vmap(self._draw, in_axes=(None, 0))
-        return jax.vmap(draw)(jnp.arange(self.members), keys)
+        return jax.vmap(jax.vmap(self._draw, in_axes=(None, 0)))(jnp.arange(self.members), keys)
 
     def _draw(self, member: Int[Array, ""], key: PRNGKeyArray) -> Split:
         order_key, size_key = jax.random.split(key)
@@ -83,8 +66,7 @@ class RandomSplits(eqx.Module):
         # The first rows of a random order in which the usable ones come first; no need to sort the rest.
         _, order = jax.lax.top_k(jnp.where(usable, jax.random.uniform(order_key, usable.shape), -1.0), seen)
         if self.targets is None:
-            largest = jnp.clip((4 * count) // 5, 1, most)
-            size = jax.random.randint(size_key, (), 1, largest + 1)
+            size = jax.random.randint(size_key, (), 1, jnp.clip((4 * count) // 5, 1, most) + 1)
         else:
             size = jnp.minimum(self.targets, count - 1)
         place = jnp.arange(seen)
@@ -95,11 +77,10 @@ class RandomSplits(eqx.Module):
 @eqx.filter_jit
 def held_out(data: Data, folds: Int[Array, "m"], members: int) -> Split:
     """Return, for each member, its fold to be predicted from the rest of the data; stacked along a first axis."""
-    rows = jnp.arange(data.mask.shape[0])
 
     def of_member(member: Int[Array, ""]) -> Split:
         own = folds == member
-        return Split(_take(data, rows, data.mask & own), _take(data, rows, data.mask & ~own))
+        return Split(*(dataclasses.replace(data, mask=data.mask & part) for part in (own, ~own)))
 
     return jax.vmap(of_member)(jnp.arange(members))
 
@@ -107,8 +88,8 @@ def held_out(data: Data, folds: Int[Array, "m"], members: int) -> Split:
 class HeldOutLoss(eqx.Module):
     """The validation: negative log-probability of the held-out points, after the best common scaling of their variance.
 
-    The scaling is applied to the finished process as well (`recalibration`). Without it the loss would rise, and stop the
-    training, as soon as the predictions become overconfident, long before the mean is at its best.
+    Without the scaling, which the finished process has as well, the loss would rise and stop the training as soon as the
+    predictions become overconfident, long before the mean is at its best.
     """
 
     split: Split
@@ -119,22 +100,19 @@ class HeldOutLoss(eqx.Module):
         error, variance = self.split.points.targets - gaussian.mean, jax.vmap(lambda own: own.variance)(gaussian)
         mask, own_noise = self.split.points.mask, self.split.points.noise_variance
         variance = recalibration(error, variance, own_noise, mask) * variance + own_noise
-        terms = 0.5 * (jnp.log(2 * jnp.pi * variance) + error**2 / variance)
-        return jnp.mean(terms, where=mask)
+        return jnp.mean(log_losses(error, variance), where=mask)
 
 
 def ensemble_errors(
     members: GeneralizedGaussianProcess, split: Split
 ) -> tuple[Float[Array, "k m"], Float[Array, "k m"]]:
-    """Return the error of each held-out point, and the variance that the ensemble will predict for it.
+    """Return the error of the member that never saw a held-out point, and the variance that all members together predict.
 
-    The variance is that of all members together, the error that of the one member that never saw the point. With the
-    variance of single members their spread would count twice.
+    With the variance of single members their spread would count twice.
     """
 
     def of_fold(fold: tuple[Int[Array, ""], Split]) -> tuple[Array, Array]:
         own, part = fold
-
         gaussian = eqx.filter_vmap(part.predicted)(members)
         variance = jnp.mean(jax.vmap(lambda own: own.variance)(gaussian), axis=0) + jnp.var(gaussian.mean, axis=0)
         return part.points.targets - gaussian.mean[own], variance
@@ -148,9 +126,8 @@ def recalibration(
 ) -> Float[Array, ""]:
     """Return the factor of the variance under which held-out errors are most likely.
 
-    The likelihood of all errors is under variances ``factor * variance + own_noise``, with `RIGHT_ERRORS` more of the
-    expected size. The noise of a row's own (`alpha`) is known and not scaled; without it, the factor is the mean square
-    of errors over deviations.
+    Their variances are ``factor * variance + own_noise``, and `RIGHT_ERRORS` more errors have the expected size. Without
+    `own_noise` (a row's `alpha`), the factor is the mean square of errors over deviations.
 
     Example:
         >>> error, ones = jnp.array([2.0, -2.0]), jnp.ones(2)

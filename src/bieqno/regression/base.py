@@ -1,0 +1,244 @@
+"""What both regressors share behind scikit-learn's interface: one process per output, predictions, scores and files."""
+
+import abc
+import os
+from collections.abc import Callable, Iterable, Sequence
+from operator import index
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin, _fit_context
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from bieqno import persistence
+from bieqno.gaussian import LowRankGaussian
+from bieqno.persistence import PersistenceError
+from bieqno.regression.data import LEAST_ROWS, Data, Scaling, Table, checked_rows, checked_targets
+from bieqno.regression.metrics import HeldOut, as_text, stacked
+from bieqno.regression.pretrained.correction import Correction
+from bieqno.regression.pretrained.mixture import Context
+from bieqno.regression.pretrained.neighbours import Units
+from bieqno.regression.pretrained.process import LocalProcess, Trend
+from bieqno.regression.trained.ensemble import FittedEnsemble
+from bieqno.regression.trained.process import GeneralizedGaussianProcess
+from bieqno.training import Progress
+
+R = TypeVar("R", bound="AbstractRegressor")
+_FITTED = ("n_features_in_", "feature_names_in_", "target_names_", "single_output_", "seed_", "n_iter_")
+"""What a fit finds beside the processes; `load` restores it."""
+
+
+class Saved(eqx.Module):
+    """The content of a regressor's file."""
+
+    kind: str = eqx.field(static=True)
+    settings: dict[str, Any] = eqx.field(static=True)
+    found: dict[str, Any] = eqx.field(static=True)
+    processes: tuple[FittedEnsemble | LocalProcess, ...]
+
+    def __check_init__(self) -> None:
+        expected = {"GGPRegressor": FittedEnsemble, "PretrainedGGPRegressor": LocalProcess}.get(self.kind)
+        if not self.processes or expected is None or any(not isinstance(one, expected) for one in self.processes):
+            raise ValueError(f"it holds no fitted processes of a {self.kind}")
+        size, *others = (len(process.scaling.input_shift) for process in self.processes)
+        if any(other != size for other in others):
+            raise ValueError("its outputs differ in their number of inputs")
+        names = self.found.get("feature_names_in_")
+        if self.found.get("n_features_in_") != size or (names is not None and len(names) != size):
+            raise ValueError(f"it names {self.found.get('n_features_in_')} inputs, its processes have {size}")
+        differing = (set(_FITTED) ^ set(self.found)) - {"feature_names_in_"}
+        if differing:
+            raise ValueError(f"it differs from what a fit finds in {sorted(differing)}")
+
+
+_TRAINED = (FittedEnsemble, GeneralizedGaussianProcess, Data)
+_PRETRAINED = (LocalProcess, Correction, Context, Units, Trend)
+STORED = (Saved, Scaling, HeldOut, *_TRAINED, *_PRETRAINED)  # the classes that a file may name
+
+
+class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC):
+    """What both regressors share; a subclass fits a process to each output."""
+
+    alpha: Any
+    random_state: Any
+    on_progress: Callable[[Progress], None] | None
+
+    @abc.abstractmethod
+    def _fit_columns(
+        self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, random: np.random.RandomState
+    ) -> tuple[tuple[FittedEnsemble | LocalProcess, ...], int]:
+        """Fit a process to each column; return them and the largest number of training steps that were used."""
+
+    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    def fit(self: R, X: Table, y: Table) -> R:
+        """Fit to the rows of `X` and their targets; rows whose target is NaN are left out with a warning.
+
+        A fit that fails, for whatever reason, leaves the estimator as it was: unfitted, or with its earlier fit whole.
+        """
+        before = dict(self.__dict__)
+        try:
+            rows, targets, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
+            random = check_random_state(self.random_state)
+            # A warm start keeps the folds, so that nothing held out has been trained on.
+            if not (getattr(self, "warm_start", False) and hasattr(self, "seed_")):
+                self.seed_ = draw_seed(random)
+            columns = targets[:, None] if targets.ndim == 1 else targets
+            processes, self.n_iter_ = self._fit_columns(rows, columns, alpha, random)
+            self._use(processes)
+            names = list(getattr(y, "columns", [getattr(y, "name", None)]))
+            self.target_names_ = np.array(names) if all(isinstance(name, str) for name in names) else None
+            self.single_output_ = targets.ndim == 1
+        except BaseException:
+            self.__dict__ = before
+            raise
+        return self
+
+    @property
+    def validation_scores_(self) -> dict[str, np.ndarray]:
+        """Scores of predictions of rows that were held out, one value per output."""
+        check_is_fitted(self, "processes_")
+        return stacked([own.held_out.scores(float(own.scaling.target_scale)) for own in self.processes_])
+
+    @property
+    def calibration_(self) -> np.ndarray:
+        """Factor of each output's predicted variance, found on rows that were held out."""
+        check_is_fitted(self, "processes_")
+        return np.array([float(process.variance_factor) for process in self.processes_])
+
+    def summary(self) -> str:
+        """Return a table of `validation_scores_`: how well rows that were held out are predicted.
+
+        Example:
+            >>> from bieqno import PretrainedGGPRegressor
+            >>> X = np.linspace(0, 1, 40)[:, None]
+            >>> print(PretrainedGGPRegressor(correction=False).fit(X, np.floor(3 * X[:, 0])).summary())  # doctest: +ELLIPSIS
+               rows   RMSE    NLPD  50 %  90 %  95 %  PIT, % in tenths
+            y    40 ...
+        """
+        scores = self.validation_scores_
+        if not scores["rows"].any():
+            return "no rows were held out (members=1)"
+        names = ["y"] if self.single_output_ else [f"y{i}" for i in range(len(self.processes_))]
+        return as_text(scores, names if self.target_names_ is None else list(self.target_names_))
+
+    def predict(
+        self, X: Table, return_std: bool = False, return_cov: bool = False
+    ) -> np.ndarray | tuple[np.ndarray, np.ndarray]:
+        """Predict the mean, and on request the standard deviation or covariance of new noisy values."""
+        if return_std and return_cov:
+            raise ValueError("ask for return_std or return_cov, not both")
+        X = self._checked_inputs(X)
+        means, stds = zip(*(process.moments(X) for process in self.processes_), strict=True)
+        if return_cov:
+            return self._stack(means), self._stack([process.covariance(X) for process in self.processes_])
+        return (self._stack(means), self._stack(stds)) if return_std else self._stack(means)
+
+    def posterior(self, X: Table) -> LowRankGaussian | tuple[LowRankGaussian, ...]:
+        """Return the joint distribution of new noisy values at `X`; one per output if there are several.
+
+        In single precision: for targets far from zero compared with their spread, prefer `predict` and `sample_y`.
+        """
+        X = self._checked_inputs(X)
+        posteriors = tuple(process.posterior(X) for process in self.processes_)
+        return posteriors[0] if self.single_output_ else posteriors
+
+    def sample_y(
+        self, X: Table, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
+    ) -> np.ndarray:
+        """Draw joint samples at `X`: ``(n, n_samples)``, or ``(n, outputs, n_samples)`` for several outputs.
+
+        Without a `random_state` the seed that `fit` drew from the estimator's own is used: equal calls, equal samples.
+        """
+        X = self._checked_inputs(X)
+        if index(n_samples) < 1:
+            raise ValueError(f"n_samples must be at least 1, got {n_samples}")
+        random = check_random_state(self.seed_ if random_state is None else random_state)
+        keys = jax.random.split(jax.random.key(draw_seed(random)), len(self.processes_))
+        pairs = zip(self.processes_, keys, strict=True)
+        draws = [process.sample(X, index(n_samples), key=key) for process, key in pairs]
+        return draws[0] if self.single_output_ else np.stack(draws, axis=1)
+
+    def log_predictive_density(self, X: Table, y: Table) -> float:
+        """Return the logarithm of the joint density of new values `y` at `X`, summed over the outputs."""
+        X = self._checked_inputs(X)
+        columns = checked_targets(y, len(X), len(self.processes_))
+        return sum(process.log_density(X, column) for process, column in zip(self.processes_, columns.T, strict=True))
+
+    def _condition(self: R, X: Table, y: Table, alpha: float | Table, least: int) -> R:
+        check_is_fitted(self)
+        X, y, variances = checked_rows(self, X, y, alpha, reset=False, least=least)
+        columns = y[:, None] if y.ndim == 1 else y
+        if columns.shape[1] != len(self.processes_):
+            raise ValueError(f"fitted to {len(self.processes_)} outputs, got y with {columns.shape[1]}")
+        pairs = zip(self.processes_, columns.T, strict=True)
+        self._use(process.conditioned(X, column, variances) for process, column in pairs)
+        return self
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Save the fitted regressor to one file; `load` reads it without the training data or script.
+
+        `on_progress` is not saved, and a `random_state` that is a generator, not a number, is saved as None.
+        """
+        check_is_fitted(self)
+        settings = self.get_params() | {"on_progress": None}
+        settings["alpha"] = np.asarray(self.alpha, np.float64) if np.ndim(self.alpha) else float(self.alpha)
+        if isinstance(self.random_state, np.random.RandomState):
+            settings["random_state"] = None
+        values = {name: getattr(self, name) for name in _FITTED if hasattr(self, name)}
+        found = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
+        persistence.save(path, Saved(type(self).__name__, settings, found, self.processes_), known=STORED)
+
+    @classmethod
+    def load(cls: type[R], path: str | os.PathLike[str]) -> R:
+        """Load a regressor that `save` wrote; no code from the file is run, and a wrong file is a `PersistenceError`."""
+        saved = persistence.load(path, known=STORED)
+        if not isinstance(saved, Saved):
+            raise PersistenceError(f"{path} holds a {type(saved).__name__}, not a regressor")
+        kind = {one.__name__: one for one in AbstractRegressor.__subclasses__()}[saved.kind]
+        if not issubclass(kind, cls):
+            raise PersistenceError(f"{path} holds a {saved.kind}, not a {cls.__name__}")
+        unknown = set(saved.settings) - set(kind().get_params())
+        if unknown:
+            raise PersistenceError(f"{path} has settings that this version does not know: {sorted(unknown)}")
+        model = kind(**saved.settings)
+        try:
+            model._validate_params()
+        except ValueError as error:
+            raise PersistenceError(f"{path} cannot be used: {error}") from error
+        model._use(saved.processes)
+        for name, value in saved.found.items():
+            setattr(model, name, np.asarray(value) if isinstance(value, list) else value)
+        return model
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle and joblib, in the project's own format: JAX's functions cannot be pickled."""
+        state = dict(super().__getstate__()) | {"on_progress": None}
+        if "processes_" in state:
+            state["processes_"] = [persistence.to_bytes(process, known=STORED) for process in self.processes_]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "processes_" in state:
+            self._use(persistence.from_bytes(process, known=STORED) for process in state["processes_"])
+
+    def _use(self, processes: Iterable[FittedEnsemble | LocalProcess]) -> None:
+        """Take the processes, and build at once what all their predictions share."""
+        self.processes_ = tuple(processes)
+        for process in self.processes_:
+            process.prepare()
+
+    def _checked_inputs(self, X: Table) -> np.ndarray:
+        check_is_fitted(self)
+        return validate_data(self, X, reset=False, dtype=np.float64)
+
+    def _stack(self, columns: Sequence[np.ndarray]) -> np.ndarray:
+        return columns[0] if self.single_output_ else np.stack(columns, axis=-1)
+
+
+def draw_seed(random: np.random.RandomState) -> int:
+    """Draw a seed for JAX or NumPy."""
+    return int(random.randint(2**31 - 1))
