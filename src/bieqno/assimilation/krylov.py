@@ -130,7 +130,6 @@ def root_and_gain(
     """``(I + S S^T)^(-1/2) a`` and ``S^T (I + S S^T)^(-1) a`` for every S of `factors` and a of `vectors`.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> root, gain = root_and_gain(jnp.array([[[2.0], [0.0]]]), jnp.array([[1.0, 1.0]]))
         >>> [round(float(x), 4) for x in (root[0, 0], root[0, 1], gain[0, 0])]
         [0.4472, 1.0, 0.4]

@@ -144,7 +144,6 @@ class AffineLaw(eqx.Module):
     """The paper's standard deviation, ``slope * value + offset``.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> as_error(AffineLaw(0.5, 1.0)).std(jnp.array([4.0, -4.0, -2.0])).tolist()
         [3.0, 1.0, 0.0010000000474974513]
     """

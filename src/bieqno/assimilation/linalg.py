@@ -29,7 +29,6 @@ def anomalies(ensemble: Float[Array, "N n"]) -> tuple[Float[Array, "n"], Float[A
     One member has no deviation: its anomalies are zero, and whatever weighs by covariances leaves it alone.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> mean, A = anomalies(jnp.array([[1.0], [3.0]]))
         >>> mean.tolist(), (A.T @ A).item()
         ([2.0], 2.0)
@@ -42,7 +41,6 @@ def white_noise(shape: tuple[int, ...], dtype: DTypeLike, *, key: PRNGKeyArray) 
     """Return standard normal numbers, drawn in blocks small enough to stay on one thread.
 
     Example:
-        >>> import jax
         >>> white_noise((40, 40), jax.numpy.float32, key=jax.random.key(0)).shape
         (40, 40)
     """
@@ -64,7 +62,6 @@ def increments(
     """Apply the gain to innovations: ``D (I + S^T S)^-1 S^T A`` with S the factor, in units of the error.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> increments(jnp.ones((3, 1)), jnp.array([[8.0]]), jnp.eye(3)).tolist()
         [[2.0, 2.0, 2.0]]
     """

@@ -98,6 +98,14 @@ class Observed(eqx.Module):
         noise = white_noise((count, self.value.shape[0]), self.value.dtype, key=key)
         return self.value + self.error.colour(noise, self.reference)
 
+    def check_known(self, ensemble: Float[Array, "N n"], variables: int, observations: int) -> None:
+        """Refuse neighbours that are known for another state or observing network."""
+        if (variables, observations) != (ensemble.shape[1], self.value.shape[0]):
+            raise ValueError(
+                f"neighbours are known for {variables} variables and {observations} observations, "
+                f"the state has {ensemble.shape[1]} and {self.value.shape[0]} are observed"
+            )
+
     def or_prior(self, posterior: Float[Array, "N n"], prior: Float[Array, "N n"]) -> Float[Array, "N n"]:
         """Return the posterior, or the prior as it is where nothing was observed."""
         return jnp.where(jnp.any(self.mask), posterior, prior).astype(prior.dtype)
@@ -125,7 +133,6 @@ class Observation(eqx.Module):
         floor: least standard deviation, which keeps R regular.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> observation = Observation([0, 2], lambda d: 0.1 * d + 0.05)
         >>> observed = observation.window(jnp.array([9.5, jnp.nan]))
         >>> observed.mask.tolist(), observed.value.tolist()

@@ -1,6 +1,7 @@
 """The ensemble Kalman filter with perturbed observations (eq. 12 of the paper; Burgers et al. 1998)."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -13,12 +14,11 @@ class EnKF(eqx.Module):
     """Moves every member by ``K (d_i - H(z_i))`` with the gain of the ensemble's own covariances.
 
     Args:
-        sampled: take the error covariance in the gain from the perturbations themselves, as the paper
-            writes it, instead of R. Its pseudo-inverse where that is singular.
+        sampled: take the error covariance in the gain from the perturbations themselves, as the paper writes it, instead of
+            R; its pseudo-inverse where that is singular.
         centred: make the perturbations sum to zero, which takes their sampling error off the mean.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation
         >>> prior = jax.random.normal(jax.random.key(0), (1000, 1))
         >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))

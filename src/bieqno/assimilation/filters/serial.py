@@ -16,15 +16,10 @@ SerialState: TypeAlias = tuple[Array, Array, Array, Array]
 class SerialEnSRF(eqx.Module):
     """Assimilates scalar observations in turn, each with its gain tapered by distance.
 
-    Correlated errors are whitened by the symmetric root of R first.
-
-    Args:
-        state_taper: weight of observation k on variable j, ``(m, n)``; None for 1 everywhere.
-        observation_taper: weight of observation k on observation l, ``(m, m)``, which is how the
-            predictions of later observations learn of earlier ones; given with `state_taper`.
+    Correlated errors are whitened by the symmetric root of R first. The tapers are the weights of each observation on the
+    variables and on the observations, which is how the predictions of later ones learn of earlier ones; None for 1.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation, distances, gaspari_cohn
         >>> prior = jax.random.normal(jax.random.key(0), (10, 4))
         >>> place = jnp.arange(4.0)[:, None]
@@ -78,10 +73,10 @@ class SerialEnSRF(eqx.Module):
     def _tapers(self, count: int, size: int) -> tuple[Float[Array, "m _"], Float[Array, "m _"]]:
         """The tapers for m observations of n variables; columns of ones if there is no localization."""
         if self.state_taper is None or self.observation_taper is None:
-            return jnp.ones((count, 1)), jnp.ones((count, 1))
+            return (jnp.ones((count, 1)),) * 2
         if self.state_taper.shape != (count, size) or self.observation_taper.shape != (count, count):
             raise ValueError(
-                f"{count} observations of {size} variables need tapers {(count, size)} and "
-                f"{(count, count)}, got {self.state_taper.shape} and {self.observation_taper.shape}"
+                f"{count} observations of {size} variables need tapers {(count, size)} and {(count, count)}, "
+                f"got {self.state_taper.shape} and {self.observation_taper.shape}"
             )
         return self.state_taper, self.observation_taper

@@ -33,7 +33,6 @@ def forecast(model: Model, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) 
     """Forecast every member one window.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> forecast(lambda z: 2 * z, jnp.ones((2, 3)), key=jax.random.key(0)).tolist()
         [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
     """
@@ -54,7 +53,6 @@ class HostModel(AbstractEnsembleModel):
         function: takes and returns an array ``(N, n)``; it is called once per window, on the host.
 
     Example:
-        >>> import jax, jax.numpy as jnp, numpy as np
         >>> model = HostModel(lambda ensemble: np.sort(ensemble, axis=1))
         >>> forecast(model, jnp.array([[3.0, 1.0]]), key=jax.random.key(0)).tolist()
         [[1.0, 3.0]]
@@ -87,7 +85,6 @@ class NoisyModel(AbstractEnsembleModel):
         error: standard deviation of w, one number or one per variable, or its covariance matrix.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> walk = NoisyModel(lambda z: z, 0.1)
         >>> round(float(walk.forecast(jnp.zeros((1000, 1)), key=jax.random.key(0)).std()), 2)
         0.1
@@ -112,7 +109,6 @@ class LinearModel(eqx.Module):
     """Multiplies a state by a matrix. Wrapped in a `NoisyModel` it is linear and Gaussian.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> LinearModel(jnp.array([[0.0, 1.0], [-1.0, 0.0]]))(jnp.array([1.0, 2.0])).tolist()
         [2.0, -1.0]
     """

@@ -26,8 +26,7 @@ from bieqno.assimilation import (
     teach,
     train_filter,
 )
-from bieqno.assimilation.models import Lorenz63, Lorenz96
-from bieqno.assimilation.models.integration import count_steps, rk4
+from bieqno.assimilation.models.flows import Lorenz63, Lorenz96, count_steps, rk4
 from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
 from bieqno.lab.methods.filters import (
     LEARNED,

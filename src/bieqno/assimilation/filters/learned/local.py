@@ -28,7 +28,6 @@ class LocalEnNF(eqx.Module):
         neighbourhoods: where variables and observations are.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Lorenz96, Observation, Places
         >>> system = System(Lorenz96(8), Observation([0], 1.0), jnp.full(8, 8.0), Places.grid(8, period=8.0))
         >>> filter = LocalEnNF.untrained(system, radius=2.0, reach=1.0, key=jax.random.key(0))
@@ -91,16 +90,10 @@ class LocalEnNF(eqx.Module):
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
-        known = self.neighbourhoods.variables.shape[0], self.neighbourhoods.observations.shape[0]
-        present = ensemble.shape[1], observed.value.shape[0]
-        if known != present:
-            raise ValueError(
-                f"the neighbourhoods are of {known[0]} variables and {known[1]} observations, "
-                f"the state has {present[0]} and {present[1]} are observed"
-            )
-        count, size = ensemble.shape
+        around, (count, size) = self.neighbourhoods, ensemble.shape
+        observed.check_known(ensemble, around.variables.shape[0], around.observations.shape[0])
         noise = white_noise((count, size + 1), ensemble.dtype, key=jax.random.fold_in(key, 1))
-        moved = self.update(ensemble, observed, self.neighbourhoods, noise[:, :-1])
+        moved = self.update(ensemble, observed, around, noise[:, :-1])
         return observed.or_prior(mirrored(moved, noise[:, -1]), ensemble)
 
     def at(self, neighbourhoods: Neighbourhoods) -> "LocalEnNF":

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bieqno.assimilation.geometry import Neighbourhoods, Stencil
+from bieqno.assimilation.geometry import Neighbourhoods, Stencil, gaspari_cohn
 from bieqno.assimilation.linalg import anomalies
-from bieqno.assimilation.localization import gaspari_cohn
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import Standardiser
 from bieqno.operators.many_sets import MANY, total
@@ -132,7 +131,6 @@ def tapered_weights(
         radius: of the taper, in units of the radius of the stencil.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> from bieqno.assimilation.geometry import Places
         >>> far_apart = Places(jnp.array([[0.0], [9.0]]))
         >>> tapered_weights(jnp.ones((1, 2)), jnp.array([2.0, 4.0]), Stencil.within(1.0, far_apart, far_apart), 1.0).tolist()
@@ -162,7 +160,6 @@ def asinh(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """``arcsinh``, by what is quick and exact enough for a network; of its slope, 1 at zero, nothing is lost.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> bool(jnp.allclose(asinh(jnp.array([-1e4, -0.1, 0.0, 2.0])), jnp.arcsinh(jnp.array([-1e4, -0.1, 0.0, 2.0]))))
         True
         >>> jax.grad(asinh)(0.0).item()
