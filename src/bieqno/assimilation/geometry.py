@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.spatial import KDTree
 
+Positions: TypeAlias = Float[Array | np.ndarray, "_ _"]  # one row per point
 Period: TypeAlias = float | tuple[float, ...] | None
 
 DIGITS = 6  # to which relative positions are told apart, in units of the radius
@@ -23,8 +24,7 @@ class Places:
     Args:
         positions: one row per value.
         kinds: number of the field that each belongs to, counted from 0; None if there is one.
-        period: circumference of space, one number or one per dimension, infinite where it is not periodic; None if
-            nowhere.
+        period: circumference of space, one number or one per dimension, infinite where it is not periodic, or None.
 
     Example:
         >>> ring = Places(jnp.arange(40.0)[:, None], period=40.0)
@@ -98,9 +98,7 @@ def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, ""])
     return jnp.where(r <= 1, inner, jnp.where(r < 2, jnp.maximum(outer, 0), 0))
 
 
-def distances(
-    first: Float[Array | np.ndarray, "k d"], second: Float[Array | np.ndarray, "l _"], *, period: Period = None
-) -> Float[Array, "k l"]:
+def distances(first: Positions, second: Positions, *, period: Period = None) -> Float[Array, "k l"]:
     """Return Euclidean distances between all pairs, round the shorter way where space is periodic.
 
     Example:
@@ -130,12 +128,7 @@ class Neighbours(eqx.Module):
 
     @classmethod
     def within(
-        cls,
-        radius: float,
-        variables: Float[Array | np.ndarray, "n _"],
-        observations: Float[Array | np.ndarray, "m _"],
-        *,
-        period: Period = None,
+        cls, radius: float, variables: Positions, observations: Positions, *, period: Period = None
     ) -> "Neighbours":
         """Find the observations within a radius (infinity for all) of every variable, by their positions.
 
@@ -228,12 +221,6 @@ class Neighbourhoods(eqx.Module):
 
     Built once by `Neighbourhoods.of`. The same learned weights serve in any neighbourhoods of the same kinds and units.
 
-    Args:
-        near: for each variable the observations within the radius.
-        beside: for each variable the variables within reach, itself among them.
-        between: for each observation the observations within the radius.
-        variables, observations: kind of each.
-
     Example:
         >>> ring = Places.grid(8, period=8.0)
         >>> around = Neighbourhoods.of(ring, ring.at([0, 4]), radius=2.0, reach=1.0)
@@ -241,11 +228,11 @@ class Neighbourhoods(eqx.Module):
         ([1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0], (8, 3))
     """
 
-    near: Stencil
-    beside: Stencil
-    between: Stencil
-    variables: Int[Array, "n"]
-    observations: Int[Array, "m"]
+    near: Stencil  # for each variable the observations within the radius
+    beside: Stencil  # for each variable the variables within reach, itself among them
+    between: Stencil  # for each observation the observations within the radius
+    variables: Int[Array, "n"]  # kind of each
+    observations: Int[Array, "m"]  # likewise
     radius: float = eqx.field(static=True)
     reach: float = eqx.field(static=True)
 

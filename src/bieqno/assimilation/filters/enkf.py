@@ -1,7 +1,6 @@
 """The ensemble Kalman filter with perturbed observations (eq. 12 of the paper; Burgers et al. 1998)."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
@@ -19,6 +18,7 @@ class EnKF(eqx.Module):
         centred: make the perturbations sum to zero, which takes their sampling error off the mean.
 
     Example:
+        >>> import jax
         >>> from bieqno.assimilation import Observation
         >>> prior = jax.random.normal(jax.random.key(0), (1000, 1))
         >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))

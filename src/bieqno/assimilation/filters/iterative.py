@@ -1,7 +1,5 @@
 """The iterative ensemble Kalman filter (Sakov, Oliver and Bertino 2012; Bocquet and Sakov 2014, lag one)."""
 
-from typing import TypeAlias
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,8 +8,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Observed
-
-GaussNewtonState: TypeAlias = tuple[Array, Array, Array, Array, Array]
 
 
 class IterativeEnKF(eqx.Module):
@@ -55,10 +51,10 @@ class IterativeEnKF(eqx.Module):
             contracted = _scale(A, 1 / jnp.sqrt(1 + L**2), U)
             return forecast(self.model, mean + w @ A + spread * contracted, key=model_key)
 
-        def unfinished(carry: GaussNewtonState) -> Array:
+        def unfinished(carry: tuple[Array, ...]) -> Array:
             return (carry[0] < self.iterations) & (carry[-1] > self.tolerance)
 
-        def improve(carry: GaussNewtonState) -> GaussNewtonState:
+        def improve(carry: tuple[Array, ...]) -> tuple[Array, ...]:
             step, w, L, U, _ = carry
             predicted_mean, Y = anomalies(observed.predict(run(w, L, U)))
             # Anomalies were contracted before the run; undone here, they are sensitivities to w.

@@ -1,7 +1,5 @@
 """The serial ensemble square-root filter, one observation after another (Whitaker and Hamill 2002)."""
 
-from typing import TypeAlias
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -9,8 +7,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.observation import Observed
-
-SerialState: TypeAlias = tuple[Array, Array, Array, Array]
 
 
 class SerialEnSRF(eqx.Module):
@@ -49,7 +45,7 @@ class SerialEnSRF(eqx.Module):
         S = observed.whiten(Y)
         innovation = observed.whiten((observed.value - predicted_mean)[None])[0]
 
-        def assimilate(carry: SerialState, turn: tuple[Array, Array, Array]) -> tuple[SerialState, None]:
+        def assimilate(carry: tuple[Array, ...], turn: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], None]:
             mean, A, S, innovation = carry
             k, on_variables, on_observations = turn
             s = S[:, k]
@@ -66,7 +62,8 @@ class SerialEnSRF(eqx.Module):
             ), None
 
         turns = (jnp.arange(count), state_taper.astype(A.dtype), observation_taper.astype(A.dtype))
-        (mean, A, _, _), _ = jax.lax.scan(assimilate, (mean, A, S, innovation), turns)
+        begin: tuple[Array, ...] = (mean, A, S, innovation)
+        mean, A, *_ = jax.lax.scan(assimilate, begin, turns)[0]
         posterior = mean + A * jnp.sqrt(max(ensemble.shape[0] - 1, 1)).astype(A.dtype)
         return observed.or_prior(posterior, ensemble)
 

@@ -1,7 +1,4 @@
-"""Models that are written as a tendency: the integrator, one for a tendency of one's own, and Lorenz's two.
-
-Lorenz's are convection (1963, eq. 18 of the paper) and waves round a circle of latitude (1996, eq. 21).
-"""
+"""Models written as a tendency: one's own, Lorenz's convection (1963, eq. 18 of the paper) and waves (1996, eq. 21)."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -74,8 +71,7 @@ class Lorenz63(eqx.Module):
         sigma: Prandtl number.
         rho: Rayleigh number over its critical value.
         beta: geometry of the convection cells.
-        window: time between two observations.
-        step: length of an integration step.
+        window, step: see `Flow`.
 
     Example:
         >>> [round(float(z), 2) for z in Lorenz63()(jnp.array([-8.5, -7.0, 27.0]))]
@@ -104,13 +100,12 @@ class Lorenz63(eqx.Module):
 
 
 class Lorenz96(eqx.Module):
-    """A ring of variables, chaotic at a forcing of 8; maps a state to the state one window later.
+    """Waves round a circle of latitude, chaotic at a forcing of 8; maps a state to the state one window later.
 
     Args:
         size: number of variables, at least 4.
         forcing: constant forcing F.
-        window: time between two observations.
-        step: length of an integration step.
+        window, step: see `Flow`.
 
     Example:
         >>> rest = jnp.full(24, 8.0)  # an (unstable) equilibrium

@@ -39,18 +39,17 @@ def forecast(model: Model, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) 
     carried = (
         model.forecast(ensemble, key=key) if isinstance(model, AbstractEnsembleModel) else jax.vmap(model)(ensemble)
     )
-    if carried.shape != ensemble.shape:
-        raise ValueError(
-            f"a model keeps the shape of the ensemble; it was given {ensemble.shape} and returned {carried.shape}"
-        )
+    _check_shape(ensemble.shape, carried.shape)
     return carried.astype(ensemble.dtype)
 
 
-class HostModel(AbstractEnsembleModel):
-    """A model outside JAX: a NumPy function of a whole ensemble, called from within the compiled loop.
+def _check_shape(given: tuple[int, ...], returned: tuple[int, ...]) -> None:
+    if given != returned:
+        raise ValueError(f"a model keeps the shape of the ensemble; it was given {given} and returned {returned}")
 
-    Args:
-        function: takes and returns an array ``(N, n)``; it is called once per window, on the host.
+
+class HostModel(AbstractEnsembleModel):
+    """A model outside JAX: a NumPy function of a whole ensemble ``(N, n)``, called on the host once per window.
 
     Example:
         >>> model = HostModel(lambda ensemble: np.sort(ensemble, axis=1))
@@ -67,22 +66,16 @@ class HostModel(AbstractEnsembleModel):
         def call(values: Any) -> np.ndarray:
             # A copy, since the caller may write into what it is given.
             result = np.asarray(self.function(np.array(values)), dtype)
-            if result.shape != shape:
-                raise ValueError(
-                    f"a model keeps the shape of the ensemble; it was given {shape} and returned {result.shape}"
-                )
+            _check_shape(shape, result.shape)
             return result
 
-        spec = jax.ShapeDtypeStruct(shape, dtype)
-        return jax.pure_callback(call, spec, ensemble, vmap_method="sequential")
+        return jax.pure_callback(call, jax.ShapeDtypeStruct(shape, dtype), ensemble, vmap_method="sequential")
 
 
 class NoisyModel(AbstractEnsembleModel):
     """Adds Gaussian model error w to another model: ``z(k) = M(z(k-1)) + w(k)``.
 
-    Args:
-        model: what is disturbed.
-        error: standard deviation of w, one number or one per variable, or its covariance matrix.
+    The error is the standard deviation of w, one number or one per variable, or its covariance matrix.
 
     Example:
         >>> walk = NoisyModel(lambda z: z, 0.1)

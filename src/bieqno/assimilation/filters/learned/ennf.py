@@ -5,7 +5,7 @@ variable j: one `EquivariantOperator` over the members, shared by all variables.
 """
 
 import abc
-from typing import Self, Unpack
+from typing import TypeVar, Unpack
 
 import equinox as eqx
 import jax
@@ -19,8 +19,6 @@ from bieqno.operators.networks import NetworkSettings
 
 class Scaling(eqx.Module):
     """Means and scales: one for all state variables, which share one operator, and one per observed value.
-
-    Anomalies are distances from the ensemble mean, increments what an analysis adds.
 
     Example:
         >>> Scaling.unit(2).predicted.scale.tolist()
@@ -62,6 +60,9 @@ class Scaling(eqx.Module):
         )
 
 
+Student = TypeVar("Student", bound="AbstractStudent")
+
+
 class AbstractStudent(eqx.Module):
     """One operator over the members that takes a fixed number of observed values, and may have several teachers.
 
@@ -89,7 +90,7 @@ class AbstractStudent(eqx.Module):
                 f"the code of the teacher is one whole number, got {self.teacher.dtype}{self.teacher.shape}"
             )
 
-    def acting_as(self, teacher: int | Int[Array, ""]) -> Self:
+    def acting_as(self: Student, teacher: int | Int[Array, ""]) -> Student:
         """Return the same filter in the role of one of its teachers, counted from 0."""
         if not self.teachers or (isinstance(teacher, int) and not 0 <= teacher < self.teachers):
             raise ValueError(f"this filter has {self.teachers} teachers, counted from 0; got {teacher}")
@@ -112,7 +113,6 @@ class EnNF(AbstractStudent):
 
     Args:
         observations: number m of observed values.
-        width, depth: of each of the three networks.
         increment: the operator gives what is added to the prior, instead of the posterior itself.
         anomalies: the distances of ``z_ij`` and ``H(z_i)`` from their ensemble means are given beside them, which spares
             the networks small differences of large numbers; without them it is the paper's equation to the letter.
@@ -205,7 +205,14 @@ class EnNF(AbstractStudent):
             raise ValueError(
                 f"this filter has weights for {self.weights[0].shape[0]} variables, the state has {ensemble.shape[1]}"
             )
-        z, seen = self._elements(ensemble, predicted, perturbed)
+        # Inputs of each variable, and of all variables of a member, whose layers are then computed once, not for each j.
+        scaling = self.scaling
+        own = [scaling.state(ensemble)]
+        common = [scaling.predicted(predicted), scaling.innovation(perturbed - predicted)]
+        if self.anomalies:
+            own.append(scaling.anomaly(ensemble - jnp.mean(ensemble, axis=0)))
+            common.append(scaling.predicted_anomaly(predicted - jnp.mean(predicted, axis=0)))
+        z, seen = jnp.stack(own, axis=-1), jnp.concatenate(common, axis=1)
         arrays, rest = eqx.partition(self.operator, eqx.is_array)
         leaves, structure = jax.tree.flatten(arrays)
 
@@ -213,21 +220,7 @@ class EnNF(AbstractStudent):
             operator = eqx.combine(jax.tree.unflatten(structure, leaves), rest)
             return operator((column, seen), context=context)[:, 0]
 
-        if self.weights is None:
-            moved = jax.vmap(analyse, (None, 1), 1)(tuple(leaves), z)
-        else:
-            moved = jax.vmap(analyse, (0, 1), 1)(self.weights, z)
-        scaling = self.scaling
+        weights, axis = (tuple(leaves), None) if self.weights is None else (self.weights, 0)
+        moved = jax.vmap(analyse, (axis, 1), 1)(weights, z)
         posterior = ensemble + scaling.increment.undo(moved) if self.increment else scaling.state.undo(moved)
         return observed.or_prior(posterior, ensemble)
-
-    def _elements(
-        self, ensemble: Float[Array, "N n"], predicted: Float[Array, "N m"], perturbed: Float[Array, "N m"]
-    ) -> tuple[Float[Array, "N n p"], Float[Array, "N q"]]:
-        """Standardised inputs of each variable, and of all of a member, whose layers are then computed once, not for each j."""
-        own = [self.scaling.state(ensemble)]
-        common = [self.scaling.predicted(predicted), self.scaling.innovation(perturbed - predicted)]
-        if self.anomalies:
-            own.append(self.scaling.anomaly(ensemble - jnp.mean(ensemble, axis=0)))
-            common.append(self.scaling.predicted_anomaly(predicted - jnp.mean(predicted, axis=0)))
-        return jnp.stack(own, axis=-1), jnp.concatenate(common, axis=1)

@@ -29,7 +29,6 @@ class LearnedGain(AbstractStudent):
 
     Args:
         observations: number m of observed values.
-        width, depth: of each of the three networks.
         teachers: number of filters it is to imitate, told apart by a code given to the fitting net; 0 for no code.
 
     Example:
@@ -77,8 +76,8 @@ class LearnedGain(AbstractStudent):
         code = self.code(observed)
         perturbed = observed.perturb(ensemble.shape[0], key=key)
         A, scale = _standardised(ensemble)
-        H = observed.predict(ensemble)
-        predicted_mean, Y = anomalies(H)
+        predictions = observed.predict(ensemble)
+        predicted_mean, Y = anomalies(predictions)
         # In units of the errors, then of the whole innovation; missing values are zero in both.
         S = observed.whiten(Y)
         root, error = _inverse_root(S)
@@ -86,7 +85,7 @@ class LearnedGain(AbstractStudent):
         innovation = observed.whiten((observed.value - predicted_mean)[None]) @ root
         perturbation = observed.whiten(perturbed - observed.value) @ root
         along = jnp.concatenate([jnp.broadcast_to(innovation, predicted.shape), predicted, perturbation], axis=1)
-        seen = jnp.concatenate([predicted, jnp.where(observed.mask, _standardised(H)[0], 0)], axis=1)
+        seen = jnp.concatenate([predicted, jnp.where(observed.mask, _standardised(predictions)[0], 0)], axis=1)
 
         def analyse(column: Float[Array, "N"]) -> Float[Array, "N"]:
             correlation = jnp.mean(column[:, None] * predicted, axis=0)

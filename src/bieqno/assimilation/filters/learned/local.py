@@ -23,10 +23,6 @@ class LocalEnNF(eqx.Module):
     Takes ensembles of any size, any number of variables and observations, and missing values; on a periodic domain it is
     equivariant to translations. With nothing observed the prior is returned as it is. Trained by `train_filter`.
 
-    Args:
-        update: the learned weights.
-        neighbourhoods: where variables and observations are.
-
     Example:
         >>> from bieqno.assimilation import Lorenz96, Observation, Places
         >>> system = System(Lorenz96(8), Observation([0], 1.0), jnp.full(8, 8.0), Places.grid(8, period=8.0))
@@ -58,14 +54,9 @@ class LocalEnNF(eqx.Module):
     ) -> "LocalEnNF":
         """Return a filter with new weights, with which the mean moves nearly as that of a tapered Kalman filter.
 
-        Args:
-            system: what is to be filtered; free runs of its model give the units.
-            radius: how far an observation can act; by default two and a half times the distance between observations.
-            reach: how far each variable sees others; by default three times their distance.
-            width: see `LocalUpdate`, as for the next two.
-            small: likewise.
-            channels: likewise.
-            key: for the free runs and the weights.
+        Free runs of the system's model give the units. An observation can act within a radius of two and a half times the
+        distance between observations by default, and each variable sees others within a reach of three times theirs. `width`,
+        `small` and `channels` are those of `LocalUpdate`.
         """
         climate_key, weight_key = jax.random.split(key)
         near = system.neighbourhoods(radius, reach)
