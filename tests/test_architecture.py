@@ -29,7 +29,7 @@ INSIDE = {
         ["system"],
         ["models", "observation"],
         ["laws", "geometry"],
-        ["localization", "krylov", "linalg"],
+        ["krylov", "linalg"],
     ],
     "regression": [["estimators"], ["base"], ["trained", "pretrained"], ["predictive"], ["data"], ["metrics"]],
 }

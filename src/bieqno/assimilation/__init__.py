@@ -1,136 +1,75 @@
 """Sequential data assimilation: models, observations, filters, twin experiments, training."""
 
-from bieqno.assimilation.dataset import load_dataset, save_dataset, summarise, to_dataset, tuning_dataset
-from bieqno.assimilation.filters import (
-    ETKF,
-    LETKF,
-    Climatology,
-    EnKF,
-    EnNF,
-    Floored,
-    Inflated,
-    IterativeEnKF,
-    LearnedGain,
-    LocalEnNF,
-    LocalUpdate,
-    ParticleFilter,
-    PriorInflated,
-    Relaxed,
-    Rotated,
-    SerialEnSRF,
-    ThreeDVar,
-    inflate,
-    random_rotation,
-)
-from bieqno.assimilation.geometry import Neighbourhoods, Places, Stencil
-from bieqno.assimilation.laws import AffineLaw
-from bieqno.assimilation.lessons import Lessons, teach
-from bieqno.assimilation.localization import Neighbours, distances, gaspari_cohn
-from bieqno.assimilation.models import (
-    AbstractEnsembleModel,
-    Flow,
-    HostModel,
-    LinearModel,
-    Lorenz63,
-    Lorenz96,
-    NoisyModel,
-    forecast,
-    rk4,
-)
-from bieqno.assimilation.objectives import AgainstTruth, Imitation
-from bieqno.assimilation.observation import Filter, Observation, Observed
-from bieqno.assimilation.parameters import append_parameters
-from bieqno.assimilation.storage import filter_from_bytes, filter_to_bytes, load_filter, save_filter
-from bieqno.assimilation.system import Climate, System
-from bieqno.assimilation.training import Validation, train_filter
-from bieqno.assimilation.trials import Trials, make_trials, run_trials, sweep
-from bieqno.assimilation.tuning import Tuning, tune
-from bieqno.assimilation.twin import (
-    Observations,
-    Record,
-    Run,
-    Twin,
-    cycle,
-    keep_ensembles,
-    keep_mean,
-    keep_moments,
-    keep_triples,
-    simulate,
-    spin_up,
-)
-
-__all__ = [
-    "ETKF",
-    "LETKF",
-    "AbstractEnsembleModel",
-    "AffineLaw",
-    "AgainstTruth",
-    "Climate",
-    "Climatology",
-    "EnKF",
-    "EnNF",
-    "Filter",
-    "Floored",
-    "Flow",
-    "HostModel",
-    "Imitation",
-    "Inflated",
-    "IterativeEnKF",
-    "LearnedGain",
-    "Lessons",
-    "LinearModel",
-    "LocalEnNF",
-    "LocalUpdate",
-    "Lorenz63",
-    "Lorenz96",
-    "Neighbourhoods",
-    "Neighbours",
-    "NoisyModel",
-    "Observation",
-    "Observations",
-    "Observed",
-    "ParticleFilter",
-    "Places",
-    "PriorInflated",
-    "Record",
-    "Relaxed",
-    "Rotated",
-    "Run",
-    "SerialEnSRF",
-    "Stencil",
-    "System",
-    "ThreeDVar",
-    "Trials",
-    "Tuning",
-    "Twin",
-    "Validation",
-    "append_parameters",
-    "cycle",
-    "distances",
-    "filter_from_bytes",
-    "filter_to_bytes",
-    "forecast",
-    "gaspari_cohn",
-    "inflate",
-    "keep_ensembles",
-    "keep_mean",
-    "keep_moments",
-    "keep_triples",
-    "load_dataset",
-    "load_filter",
-    "make_trials",
-    "random_rotation",
-    "rk4",
-    "run_trials",
-    "save_dataset",
-    "save_filter",
-    "simulate",
-    "spin_up",
-    "summarise",
-    "sweep",
-    "teach",
-    "to_dataset",
-    "train_filter",
-    "tune",
-    "tuning_dataset",
-]
+from bieqno.assimilation.dataset import load_dataset as load_dataset
+from bieqno.assimilation.dataset import save_dataset as save_dataset
+from bieqno.assimilation.dataset import summarise as summarise
+from bieqno.assimilation.dataset import to_dataset as to_dataset
+from bieqno.assimilation.dataset import tuning_dataset as tuning_dataset
+from bieqno.assimilation.filters import ETKF as ETKF
+from bieqno.assimilation.filters import LETKF as LETKF
+from bieqno.assimilation.filters import Climatology as Climatology
+from bieqno.assimilation.filters import EnKF as EnKF
+from bieqno.assimilation.filters import EnNF as EnNF
+from bieqno.assimilation.filters import Floored as Floored
+from bieqno.assimilation.filters import Inflated as Inflated
+from bieqno.assimilation.filters import IterativeEnKF as IterativeEnKF
+from bieqno.assimilation.filters import LearnedGain as LearnedGain
+from bieqno.assimilation.filters import LocalEnNF as LocalEnNF
+from bieqno.assimilation.filters import LocalUpdate as LocalUpdate
+from bieqno.assimilation.filters import ParticleFilter as ParticleFilter
+from bieqno.assimilation.filters import PriorInflated as PriorInflated
+from bieqno.assimilation.filters import Relaxed as Relaxed
+from bieqno.assimilation.filters import Rotated as Rotated
+from bieqno.assimilation.filters import SerialEnSRF as SerialEnSRF
+from bieqno.assimilation.filters import ThreeDVar as ThreeDVar
+from bieqno.assimilation.filters import inflate as inflate
+from bieqno.assimilation.filters import random_rotation as random_rotation
+from bieqno.assimilation.geometry import Neighbourhoods as Neighbourhoods
+from bieqno.assimilation.geometry import Neighbours as Neighbours
+from bieqno.assimilation.geometry import Places as Places
+from bieqno.assimilation.geometry import Stencil as Stencil
+from bieqno.assimilation.geometry import distances as distances
+from bieqno.assimilation.geometry import gaspari_cohn as gaspari_cohn
+from bieqno.assimilation.laws import AffineLaw as AffineLaw
+from bieqno.assimilation.lessons import Lessons as Lessons
+from bieqno.assimilation.lessons import teach as teach
+from bieqno.assimilation.models import AbstractEnsembleModel as AbstractEnsembleModel
+from bieqno.assimilation.models import Flow as Flow
+from bieqno.assimilation.models import HostModel as HostModel
+from bieqno.assimilation.models import LinearModel as LinearModel
+from bieqno.assimilation.models import Lorenz63 as Lorenz63
+from bieqno.assimilation.models import Lorenz96 as Lorenz96
+from bieqno.assimilation.models import NoisyModel as NoisyModel
+from bieqno.assimilation.models import forecast as forecast
+from bieqno.assimilation.models import rk4 as rk4
+from bieqno.assimilation.objectives import AgainstTruth as AgainstTruth
+from bieqno.assimilation.objectives import Imitation as Imitation
+from bieqno.assimilation.observation import Filter as Filter
+from bieqno.assimilation.observation import Observation as Observation
+from bieqno.assimilation.observation import Observed as Observed
+from bieqno.assimilation.parameters import append_parameters as append_parameters
+from bieqno.assimilation.storage import filter_from_bytes as filter_from_bytes
+from bieqno.assimilation.storage import filter_to_bytes as filter_to_bytes
+from bieqno.assimilation.storage import load_filter as load_filter
+from bieqno.assimilation.storage import save_filter as save_filter
+from bieqno.assimilation.system import Climate as Climate
+from bieqno.assimilation.system import System as System
+from bieqno.assimilation.training import Validation as Validation
+from bieqno.assimilation.training import train_filter as train_filter
+from bieqno.assimilation.trials import Trials as Trials
+from bieqno.assimilation.trials import make_trials as make_trials
+from bieqno.assimilation.trials import run_trials as run_trials
+from bieqno.assimilation.trials import sweep as sweep
+from bieqno.assimilation.tuning import Tuning as Tuning
+from bieqno.assimilation.tuning import tune as tune
+from bieqno.assimilation.twin import Observations as Observations
+from bieqno.assimilation.twin import Record as Record
+from bieqno.assimilation.twin import Run as Run
+from bieqno.assimilation.twin import Twin as Twin
+from bieqno.assimilation.twin import cycle as cycle
+from bieqno.assimilation.twin import keep_ensembles as keep_ensembles
+from bieqno.assimilation.twin import keep_mean as keep_mean
+from bieqno.assimilation.twin import keep_moments as keep_moments
+from bieqno.assimilation.twin import keep_triples as keep_triples
+from bieqno.assimilation.twin import simulate as simulate
+from bieqno.assimilation.twin import spin_up as spin_up

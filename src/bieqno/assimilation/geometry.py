@@ -1,6 +1,7 @@
-"""What lies round every variable: for filters that act locally and know where things are."""
+"""Where things are, what lies near every variable, and how an influence fades with distance."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,7 +9,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.spatial import KDTree
 
-from bieqno.assimilation.localization import Neighbours
+Positions: TypeAlias = Float[Array | np.ndarray, "_ _"]  # one row per point
+Period: TypeAlias = float | tuple[float, ...] | None
 
 DIGITS = 6  # to which relative positions are told apart, in units of the radius
 FEW = 32  # patterns up to which a product with ones and zeros is quicker than looking up
@@ -22,8 +24,7 @@ class Places:
     Args:
         positions: one row per value.
         kinds: number of the field that each belongs to, counted from 0; None if there is one.
-        period: circumference of space, one number or one per dimension, infinite where it is not periodic; None if it is
-            nowhere.
+        period: circumference of space, one number or one per dimension, infinite where it is not periodic, or None.
 
     Example:
         >>> ring = Places(jnp.arange(40.0)[:, None], period=40.0)
@@ -38,7 +39,7 @@ class Places:
         positions: Float[Array | np.ndarray, "n d"],
         kinds: Sequence[int] | Int[Array | np.ndarray, "n"] | None = None,
         *,
-        period: float | tuple[float, ...] | None = None,
+        period: Period = None,
     ) -> None:
         self.positions = np.array(positions, float)
         if self.positions.ndim != 2:
@@ -51,7 +52,7 @@ class Places:
         self.positions.flags.writeable = self.kinds.flags.writeable = False
 
     @classmethod
-    def grid(cls, *shape: int, fields: int = 1, period: float | tuple[float, ...] | None = None) -> "Places":
+    def grid(cls, *shape: int, fields: int = 1, period: Period = None) -> "Places":
         """Return a regular grid with spacing one, field after field, the last dimension running fastest."""
         points = np.stack(np.meshgrid(*(np.arange(size, dtype=float) for size in shape), indexing="ij"), axis=-1)
         points = points.reshape(-1, len(shape))
@@ -77,19 +78,87 @@ class Places:
         return hash(self._identity())
 
 
+def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, ""]) -> Float[Array, "*s"]:
+    """Return the compactly supported taper of Gaspari and Cohn (1999, eq. 4.10); either may be infinite.
+
+    It reaches zero at the radius, which in units of the common 'Gaussian' length L is ``3.64 L``.
+
+    Example:
+        >>> gaspari_cohn(jnp.array([0.0, 1.0, 2.0, 5.0]), 2.0).round(3).tolist()
+        [1.0, 0.20800000429153442, 0.0, 0.0]
+    """
+    # Where the radius is infinite, all that is at a finite distance counts fully.
+    distance = jnp.asarray(distance)
+    near = jnp.isinf(jnp.asarray(radius)) & jnp.isfinite(distance)
+    r = jnp.where(near, 0, jnp.minimum(2 * distance / radius, 2))
+    r = jnp.where(jnp.isnan(r), 2, r)
+    inner = 1 + r**2 * (-5 / 3 + r * (5 / 8 + r * (1 / 2 - r / 4)))
+    safe = jnp.maximum(r, 1)
+    outer = 4 + safe * (-5 + safe * (5 / 3 + safe * (5 / 8 + safe * (-1 / 2 + safe / 12)))) - 2 / (3 * safe)
+    return jnp.where(r <= 1, inner, jnp.where(r < 2, jnp.maximum(outer, 0), 0))
+
+
+def distances(first: Positions, second: Positions, *, period: Period = None) -> Float[Array, "k l"]:
+    """Return Euclidean distances between all pairs, round the shorter way where space is periodic.
+
+    Example:
+        >>> here, there = jnp.array([[359.0, 0.0]]), jnp.array([[2.0, 4.0]])  # longitude and latitude
+        >>> distances(here, there, period=(360.0, float("inf"))).item()
+        5.0
+    """
+    _check_space(np.shape(first), np.shape(second), period)
+    gap = jnp.abs(jnp.asarray(first)[:, None] - jnp.asarray(second)[None])
+    if period is not None:
+        length = jnp.asarray(period, gap.dtype)
+        gap = jnp.minimum(gap % length, length - gap % length)
+    return jnp.sqrt(jnp.sum(gap**2, axis=-1))
+
+
+class Neighbours(eqx.Module):
+    """For every variable the observations that can reach it, nearest first: cost and memory linear in the variables.
+
+    Built once by `Neighbours.within`, for the largest radius of interest; filters taper with any smaller one. The distance
+    is infinite where a variable has fewer neighbours than others; `observations` is the number of all there are.
+    """
+
+    indices: Int[Array, "n k"]
+    distance: Float[Array, "n k"]
+    observations: int = eqx.field(static=True)
+    radius: float = eqx.field(static=True, default=np.inf)
+
+    @classmethod
+    def within(
+        cls, radius: float, variables: Positions, observations: Positions, *, period: Period = None
+    ) -> "Neighbours":
+        """Find the observations within a radius (infinity for all) of every variable, by their positions.
+
+        Example:
+            >>> ring = jnp.arange(6.0)[:, None]
+            >>> Neighbours.within(1.5, ring, ring, period=6.0).distance[0].tolist()
+            [0.0, 1.0, 1.0]
+        """
+        here, there = np.asarray(variables, float), np.asarray(observations, float)
+        _check_space(here.shape, there.shape, period)
+        if not len(there):
+            return cls(jnp.zeros((len(here), 0), int), jnp.zeros((len(here), 0)), 0, float(radius))
+        box = _box(period, here.shape[1])
+        here = _wrapped(here, box)
+        tree = KDTree(_wrapped(there, box), boxsize=box)
+        most = len(there)
+        if np.isfinite(radius):
+            most = max(1, int(np.max(tree.query_ball_point(here, radius, return_length=True))))
+        found, numbers = tree.query(here, k=np.arange(1, most + 1), distance_upper_bound=np.inf)
+        found = np.where(found <= radius, found, np.inf)
+        # Neighbours beyond the radius keep a valid number, and a weight of zero by their distance.
+        return cls(jnp.asarray(numbers, int), jnp.asarray(found, float), len(there), float(radius))
+
+
 class Stencil(eqx.Module):
-    """For each of some places the others near it, padded to the same number.
+    """For each of some places the others near it, nearest first, padded to the same number.
 
     On a regular grid most places see the same: what depends on where things are, and on their kinds, is kept once for
-    each distinct pattern.
-
-    Args:
-        indices: numbers of the others, nearest first.
-        pattern: which pattern each place has.
-        offset: from here to there, in units of the radius, for each pattern.
-        present: 1 for those of the others that are there, 0 for padding.
-        here: kind of the place itself.
-        there: kinds of the others.
+    each distinct `pattern`: the `offset` from here to there in units of the radius, what is `present` (1) and what is
+    padding (0), and the kinds `here` and `there`.
 
     Example:
         >>> ring = Places.grid(40, period=40.0)
@@ -115,10 +184,8 @@ class Stencil(eqx.Module):
         near = Neighbours.within(radius, here.positions, there.positions, period=here.period)
         indices = np.asarray(near.indices)
         offset = there.positions[indices] - here.positions[:, None]
-        if here.period is not None:
-            length = np.asarray(here.period)
-            whole = np.where(np.isfinite(length), length, 1.0)
-            offset = np.where(np.isfinite(length), (offset + whole / 2) % whole - whole / 2, offset)
+        box = _box(here.period, offset.shape[-1])
+        offset = _wrapped(offset + box / 2, box) - box / 2
         present = np.isfinite(np.asarray(near.distance))
         # Rounded, so that rounding makes no pattern; and never minus zero, which is another pattern than zero.
         offset = np.where(present[..., None], np.round(offset / radius, DIGITS), 0) + 0.0
@@ -154,15 +221,6 @@ class Neighbourhoods(eqx.Module):
 
     Built once by `Neighbourhoods.of`. The same learned weights serve in any neighbourhoods of the same kinds and units.
 
-    Args:
-        near: for each variable the observations within the radius.
-        beside: for each variable the variables within reach, itself among them.
-        between: for each observation the observations within the radius.
-        variables: kind of each variable.
-        observations: kind of each observation.
-        radius: how far an observation can act.
-        reach: how far away other variables are looked at.
-
     Example:
         >>> ring = Places.grid(8, period=8.0)
         >>> around = Neighbourhoods.of(ring, ring.at([0, 4]), radius=2.0, reach=1.0)
@@ -170,11 +228,11 @@ class Neighbourhoods(eqx.Module):
         ([1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0], (8, 3))
     """
 
-    near: Stencil
-    beside: Stencil
-    between: Stencil
-    variables: Int[Array, "n"]
-    observations: Int[Array, "m"]
+    near: Stencil  # for each variable the observations within the radius
+    beside: Stencil  # for each variable the variables within reach, itself among them
+    between: Stencil  # for each observation the observations within the radius
+    variables: Int[Array, "n"]  # kind of each
+    observations: Int[Array, "m"]  # likewise
     radius: float = eqx.field(static=True)
     reach: float = eqx.field(static=True)
 
@@ -203,11 +261,30 @@ def spacing(places: Places) -> float:
         >>> spacing(Places.grid(40, fields=2, period=40.0).at(range(0, 80, 4)))
         4.0
     """
-    box = np.zeros(places.positions.shape[1]) if places.period is None else np.asarray(places.period)
-    box = np.where(np.isfinite(box), box, 0)
-    whole = np.where(box > 0, box, 1)
-    # Twice, since the remainder of a tiny negative number is rounded to the period itself.
-    points = np.unique(np.where(box > 0, places.positions % whole % whole, places.positions), axis=0)
+    box = _box(places.period, places.positions.shape[1])
+    points = np.unique(_wrapped(places.positions, box), axis=0)
     if len(points) < 2:
         return 1.0
     return float(np.median(KDTree(points, boxsize=box).query(points, k=2)[0][:, 1]))
+
+
+def _check_space(first: tuple[int, ...], second: tuple[int, ...], period: Period) -> None:
+    """Refuse positions and periods that do not go together."""
+    if len(first) != 2 or len(second) != 2 or first[1] != second[1]:
+        raise ValueError(f"positions are rows of the same length, one per point; got shapes {first} and {second}")
+    lengths = np.atleast_1d(np.inf if period is None else np.asarray(period, float))
+    if lengths.shape not in {(1,), first[1:]} or not (lengths > 0).all():
+        raise ValueError(f"a period is positive, one number or one for each of {first[1]} dimensions; got {period}")
+
+
+def _box(period: Period, dimensions: int) -> Float[np.ndarray, "d"]:
+    """Return the period of each dimension; 0, the tree's way to say so, where space is not periodic."""
+    length = np.broadcast_to(np.inf if period is None else np.asarray(period, float), dimensions)
+    return np.where(np.isfinite(length), length, 0)
+
+
+def _wrapped(points: Float[np.ndarray, "*s d"], box: Float[np.ndarray, "d"]) -> Float[np.ndarray, "*s d"]:
+    """Return the same points within one period."""
+    whole = np.where(box > 0, box, 1)
+    # Twice, since the remainder of a tiny negative number is rounded to the period itself.
+    return np.where(box > 0, points % whole % whole, points)

@@ -10,15 +10,12 @@ eigen-decompositions by LAPACK take several times as long (`benchmarks/filters.p
 """
 
 from functools import cache
-from typing import TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.special import ellipj, ellipk
-
-BidiagonalState: TypeAlias = tuple[Array, Array, Array, Array, Array, Array, Array, Array, Array]
 
 CONDITION = 1e7  # eigenvalues up to here have the full accuracy of the root
 NODES = 16  # error of the root about exp(-2 pi^2 NODES / (log CONDITION + 3)) = 7e-8
@@ -32,9 +29,7 @@ def root_nodes() -> tuple[np.ndarray, np.ndarray]:
     points = (np.arange(NODES) + 0.5) * quarter / NODES
     sn, cn, dn, _ = ellipj(points, 1 - k2)
     # The smallest eigenvalue is one, so Jacobi's functions give the nodes as they are.
-    shifts = (sn / cn) ** 2
-    weights = 2 * quarter / (np.pi * NODES) * dn / cn**2
-    return shifts, weights
+    return (sn / cn) ** 2, 2 * quarter / (np.pi * NODES) * dn / cn**2
 
 
 def bidiagonalise(
@@ -42,15 +37,13 @@ def bidiagonalise(
 ) -> tuple[Float[Array, "b s N"], Float[Array, "b s m"], Float[Array, "b s"], Float[Array, "b s"], Int[Array, ""]]:
     """Orthonormal rows U and V, diagonal and subdiagonal of ``B = U S V^T``, and the number of steps that it took.
 
-    The first row of U is the start, scaled.
-
-    Element k of the subdiagonal is to the left of element k of the diagonal; the first is zero. Stops early, with
-    zeros for the rest, when ``(I + S S^T) x = start`` is solved to rounding for all of the batch. The batch is
-    explicit for that reason: mapped one by one, the loop would copy its whole state at every step.
+    The first row of U is the start, scaled. Element k of the subdiagonal is to the left of element k of the diagonal; the
+    first is zero. Stops early, with zeros for the rest, when ``(I + S S^T) x = start`` is solved to rounding for all of the
+    batch, which is explicit for that reason: mapped one by one, the loop would copy its whole state at every step.
     """
     dtype = factors.dtype
     eps = float(np.finfo(dtype).eps)
-    batch, count = starts.shape
+    batch, count, size = factors.shape
     # What is smaller than this is rounding, and no direction.
     noise = 4 * eps * jnp.sqrt(jnp.sum(factors**2, axis=(1, 2)))
 
@@ -59,10 +52,7 @@ def bidiagonalise(
         length = jnp.where(length > least, length, 0)
         return length, jnp.where(length > 0, 1 / jnp.where(length > 0, length, 1), 0)[:, None] * x
 
-    def unfinished(carry: BidiagonalState) -> Array:
-        return (carry[0] < steps) & (jnp.max(carry[-1]) > 4 * eps)
-
-    def advance(carry: BidiagonalState) -> BidiagonalState:
+    def advance(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         k, U, V, diagonal, below, u, v, s, residual = carry
         beta = below[:, k]
         U = jax.lax.dynamic_update_slice_in_dim(U, u[:, None], k, 1)
@@ -78,18 +68,13 @@ def bidiagonalise(
         return k + 1, U, V, diagonal, below, u, v, 1 + beta**2 * s / pivot, residual * alpha * beta / pivot
 
     ones = jnp.ones(batch, dtype)
-    begin = (
-        jnp.array(0),
-        jnp.zeros((batch, steps, count), dtype),
-        jnp.zeros((batch, steps, factors.shape[2]), dtype),
-        jnp.zeros((batch, steps), dtype),
-        jnp.zeros((batch, steps + 1), dtype),
-        unit(starts, jnp.zeros_like(ones))[1],
-        jnp.zeros((batch, factors.shape[2]), dtype),
-        ones,
-        ones,
+    shapes = (steps, count), (steps, size), (steps,), (steps + 1,)
+    tables = (jnp.zeros((batch, *shape), dtype) for shape in shapes)
+    first = unit(starts, jnp.zeros_like(ones))[1]
+    begin = (jnp.array(0), *tables, first, jnp.zeros((batch, size), dtype), ones, ones)
+    used, U, V, diagonal, below, *_ = jax.lax.while_loop(
+        lambda carry: (carry[0] < steps) & (jnp.max(carry[-1]) > 4 * eps), advance, begin
     )
-    used, U, V, diagonal, below, *_ = jax.lax.while_loop(unfinished, advance, begin)
     return U, V, diagonal, below[:, :-1], used
 
 
@@ -98,9 +83,8 @@ def solve_bidiagonal(
 ) -> tuple[Float[Array, "b q s"], Float[Array, "b q s"]]:
     """Solve ``(shift + B B^T) x = e_1`` for many shifts; gives x and ``B^T x``, without a single subtraction.
 
-    From the last row upwards the pivots are ``p = r + below^2`` with ``r = shift + diagonal^2 r' / p'``, a dash for the
-    row beneath; e_1 is met last, so that the way down is a plain product. Only the first `used` rows are gone through:
-    those beneath are zero.
+    From the last row upwards the pivots are ``p = r + below^2`` with ``r = shift + diagonal^2 r' / p'``, a dash for the row
+    beneath; e_1 is met last, so that the way down is a plain product. Only the first `used` rows are not zero.
     """
     batch, rows = diagonal.shape
     table = jnp.zeros((rows, batch, len(shifts)), diagonal.dtype)
@@ -130,7 +114,6 @@ def root_and_gain(
     """``(I + S S^T)^(-1/2) a`` and ``S^T (I + S S^T)^(-1) a`` for every S of `factors` and a of `vectors`.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> root, gain = root_and_gain(jnp.array([[[2.0], [0.0]]]), jnp.array([[1.0, 1.0]]))
         >>> [round(float(x), 4) for x in (root[0, 0], root[0, 1], gain[0, 0])]
         [0.4472, 1.0, 0.4]
@@ -149,13 +132,10 @@ def root_and_gain(
 def _one_batch_after_another(
     size: int, mapped: list[bool], factors: Float[Array, "..."], vectors: Float[Array, "..."]
 ) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
-    """A mapped analysis takes its batches in turn, each in the cache and with an end of its own.
+    """Take mapped batches in turn, each in the cache and with an end of its own.
 
-    Mapped as one, all would go on until the last is done, copying what they have at every step, and out of the cache:
-    64 truths took three times as long as by a `sweep`.
+    Mapped as one, all would go on until the last is done, copying what they have: 64 truths took three times as long.
     """
-    pair = [
-        x if is_mapped else jnp.broadcast_to(x, (size, *x.shape))
-        for x, is_mapped in zip((factors, vectors), mapped, strict=True)
-    ]
-    return jax.lax.map(lambda one: root_and_gain(*one), tuple(pair)), (True, True)
+    both = zip((factors, vectors), mapped, strict=True)
+    pair = tuple(x if is_mapped else jnp.broadcast_to(x, (size, *x.shape)) for x, is_mapped in both)
+    return jax.lax.map(lambda one: root_and_gain(*one), pair), (True, True)

@@ -17,7 +17,9 @@ from jaxtyping import Array, Bool, Float
 
 
 class AbstractError(eqx.Module):
-    """An error law. `reference` is the value that it may depend on, one number per component."""
+    """An error law. `reference` is the value that it may depend on, one number per component; `floor` the least deviation."""
+
+    floor: float = eqx.field(static=True, kw_only=True)
 
     @abc.abstractmethod
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
@@ -33,21 +35,15 @@ class AbstractError(eqx.Module):
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply every row of white noise by R^(1/2)."""
 
-    @abc.abstractmethod
     def floored(self, floor: float) -> "AbstractError":
         """Return the same law with a floor of at least this."""
+        return dataclasses.replace(self, floor=max(floor, self.floor))
 
 
 class IndependentError(AbstractError):
-    """Independent errors, of constant size or of one that depends on the observed value.
-
-    Args:
-        law: from the values to standard deviations, or to one for all; its absolute value counts.
-        floor: least standard deviation, where the law passes through zero.
-    """
+    """Independent errors by a law from the values to standard deviations, or to one for all; its absolute value counts."""
 
     law: Callable[[Float[Array, "m"]], Float[Array, "#m"] | Float[Array, ""] | float]
-    floor: float = eqx.field(static=True)
 
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
         """Return the standard deviation of each component."""
@@ -64,31 +60,22 @@ class IndependentError(AbstractError):
         """Multiply by the standard deviation."""
         return noise * self.std(reference)
 
-    def floored(self, floor: float) -> "IndependentError":
-        """Return the same law with a floor of at least this."""
-        return dataclasses.replace(self, floor=max(floor, self.floor))
-
 
 class CorrelatedError(AbstractError):
-    """Correlated errors of constant covariance, which is decomposed once, when the law is made.
+    """Correlated errors of constant covariance R, which is decomposed once, by `CorrelatedError.of`.
 
-    Args:
-        covariance: R, symmetric and positive semi-definite.
-        eigenvalues, eigenvectors: its decomposition; `CorrelatedError.of` makes it.
-        floor: least standard deviation of any combination of components: the eigenvalues of R are
-            not let below its square.
+    The floor is the least standard deviation of any combination of components: eigenvalues count as at least its square.
     """
 
     covariance: Float[Array, "m m"]
     eigenvalues: Float[Array, "m"]
     eigenvectors: Float[Array, "m m"]
-    floor: float = eqx.field(static=True)
 
     @classmethod
     def of(cls, covariance: Float[Array, "m m"], floor: float) -> "CorrelatedError":
         """Decompose a covariance."""
         values, vectors = jnp.linalg.eigh(covariance)
-        return cls(covariance, values, vectors, floor)
+        return cls(covariance, values, vectors, floor=floor)
 
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
         """Return the standard deviation of each component."""
@@ -108,10 +95,6 @@ class CorrelatedError(AbstractError):
         """Multiply by the symmetric root of R."""
         return noise @ self._power(self.eigenvalues, self.eigenvectors, 0.5)
 
-    def floored(self, floor: float) -> "CorrelatedError":
-        """Return the same law with a floor of at least this."""
-        return dataclasses.replace(self, floor=max(floor, self.floor))
-
 
 def _decompose(
     mask: Bool[Array, "m"], covariance: Float[Array, "m m"], values: Float[Array, "m"], vectors: Float[Array, "m m"]
@@ -120,8 +103,8 @@ def _decompose(
 
     def cut() -> tuple[Array, Array]:
         both = mask[:, None] & mask[None, :]
-        found = jnp.linalg.eigh(jnp.where(both, covariance, jnp.eye(mask.shape[0], dtype=covariance.dtype)))
-        return found[0], found[1]
+        values, vectors = jnp.linalg.eigh(jnp.where(both, covariance, jnp.eye(mask.shape[0], dtype=covariance.dtype)))
+        return values, vectors
 
     return jax.lax.cond(jnp.all(mask), lambda: (values, vectors), cut)
 
@@ -144,7 +127,6 @@ class AffineLaw(eqx.Module):
     """The paper's standard deviation, ``slope * value + offset``.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> as_error(AffineLaw(0.5, 1.0)).std(jnp.array([4.0, -4.0, -2.0])).tolist()
         [3.0, 1.0, 0.0010000000474974513]
     """
@@ -162,15 +144,9 @@ def as_error(
     *,
     floor: float = 1e-3,
 ) -> AbstractError:
-    """Return an error law from what describes it.
-
-    Args:
-        error: a standard deviation, one per component, a covariance matrix, or a function from values to
-            standard deviations.
-        floor: least standard deviation.
-    """
+    """Return the law of a standard deviation, one per component, a covariance matrix, or a function of the values."""
     if callable(error):
-        return IndependentError(error, floor)
+        return IndependentError(error, floor=floor)
     array = jnp.asarray(error, float)
     if array.ndim > 2 or (array.ndim == 2 and array.shape[0] != array.shape[1]):
         raise ValueError(
@@ -180,7 +156,7 @@ def as_error(
     # A traced array has no values yet to look at.
     if not isinstance(array, jax.core.Tracer):
         _check(np.asarray(array))
-    return IndependentError(ConstantLaw(array), floor) if array.ndim < 2 else CorrelatedError.of(array, floor)
+    return IndependentError(ConstantLaw(array), floor=floor) if array.ndim < 2 else CorrelatedError.of(array, floor)
 
 
 def _check(error: np.ndarray) -> None:

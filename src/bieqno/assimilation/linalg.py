@@ -29,7 +29,6 @@ def anomalies(ensemble: Float[Array, "N n"]) -> tuple[Float[Array, "n"], Float[A
     One member has no deviation: its anomalies are zero, and whatever weighs by covariances leaves it alone.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> mean, A = anomalies(jnp.array([[1.0], [3.0]]))
         >>> mean.tolist(), (A.T @ A).item()
         ([2.0], 2.0)
@@ -42,7 +41,6 @@ def white_noise(shape: tuple[int, ...], dtype: DTypeLike, *, key: PRNGKeyArray) 
     """Return standard normal numbers, drawn in blocks small enough to stay on one thread.
 
     Example:
-        >>> import jax
         >>> white_noise((40, 40), jax.numpy.float32, key=jax.random.key(0)).shape
         (40, 40)
     """
@@ -52,10 +50,8 @@ def white_noise(shape: tuple[int, ...], dtype: DTypeLike, *, key: PRNGKeyArray) 
     blocks = -(-size // BLOCK)
     width = -(-size // blocks)
 
-    def draw(block_key: PRNGKeyArray) -> Float[Array, "w"]:
-        return jax.random.normal(block_key, (width,), dtype)
-
-    return jax.lax.map(draw, jax.random.split(key, blocks)).reshape(-1)[:size].reshape(shape)
+    drawn = jax.lax.map(lambda k: jax.random.normal(k, (width,), dtype), jax.random.split(key, blocks))
+    return drawn.reshape(-1)[:size].reshape(shape)
 
 
 def increments(
@@ -64,7 +60,6 @@ def increments(
     """Apply the gain to innovations: ``D (I + S^T S)^-1 S^T A`` with S the factor, in units of the error.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> increments(jnp.ones((3, 1)), jnp.array([[8.0]]), jnp.eye(3)).tolist()
         [[2.0, 2.0, 2.0]]
     """
@@ -87,10 +82,7 @@ def increments(
 def _take_out(
     both: Float[Array, "c kr"], row: Float[Array, "kr"], count: int
 ) -> tuple[Float[Array, "c kr"], Float[Array, "c"], Float[Array, ""]]:
-    """Potter's square-root update by one observation: its k anomalies and r innovations side by side in a row.
-
-    Returns what the rows of `both` become, the gain, and the precision ``1 / (1 + variance)``.
-    """
+    """Update by one observation, a row of its k anomalies and r innovations: the new rows, the gain, and the precision."""
     s = row[:count]
     precision = 1 / (1 + s @ s)
     gain = precision * (both[:, :count] @ s)
@@ -100,12 +92,9 @@ def _take_out(
 
 
 def _by_observations(S: Float[Array, "k m"], D: Float[Array, "r m"]) -> Float[Array, "r m"]:
-    """``D (I + S^T S)^-1`` on arrays with one row per observation: for few of them.
-
-    What the updates do to the innovations is L^-1, and the gains are the rows of L^T, for
-    ``I + S^T S = L diag(1 + variance) L^T``.
-    """
+    """``D (I + S^T S)^-1`` on arrays with one row per observation: for few of them."""
     count, size = S.shape
+    # What the updates do to the innovations is L^-1, the gains are the rows of L^T: I + S^T S = L diag(1 + variance) L^T.
 
     def assimilate(both: Float[Array, "m kr"], k: Array) -> tuple[Array, tuple[Array, Array]]:
         row = both[k]

@@ -22,10 +22,8 @@ class Components(eqx.Module):
         """Pick the components."""
         # An index out of range would silently be clipped by JAX.
         if not all(0 <= index < state.shape[0] for index in self.indices):
-            raise ValueError(
-                f"cannot observe components {min(self.indices)} to {max(self.indices)} "
-                f"of a state of {state.shape[0]} variables, which count from 0"
-            )
+            span = f"{min(self.indices)} to {max(self.indices)} of a state of {state.shape[0]} variables"
+            raise ValueError(f"cannot observe components {span}, which count from 0")
         return state[np.array(self.indices, int)]
 
 
@@ -37,9 +35,9 @@ class LinearOperator(eqx.Module):
     def __call__(self, state: Float[Array, "n"]) -> Float[Array, "m"]:
         """Multiply by the matrix H."""
         if state.shape != self.matrix.shape[1:]:
+            shape = self.matrix.shape
             raise ValueError(
-                f"the observation matrix {self.matrix.shape} expects a state of "
-                f"{self.matrix.shape[1]} variables, got {state.shape}"
+                f"the observation matrix {shape} expects a state of {shape[1]} variables, got {state.shape}"
             )
         return self.matrix @ state
 
@@ -48,14 +46,11 @@ class Observed(eqx.Module):
     """What a filter is handed in one window.
 
     Args:
-        value: observed values d; zero where missing.
-        mask: which of them there are.
-        reference: the values at which the error law is evaluated.
-        error: the error law, R.
+        value: observed values d; zero where the mask says that they are missing.
+        reference: the values at which the error law R is evaluated.
         operator: the observation operator H, of one state.
-        start: the ensemble at the start of the window, from which the prior was forecast: for filters that
-            run the model themselves. None outside of `cycle`, if nobody gives it.
-        perturbed: perturbed observations to use instead of drawing them, row i for member i; None to draw.
+        start: the ensemble at the start of the window, for filters that run the model themselves; `cycle` gives it.
+        perturbed: perturbed observations to use instead of drawing them, row i for member i.
     """
 
     value: Float[Array, "m"]
@@ -88,8 +83,8 @@ class Observed(eqx.Module):
     def perturb(self, count: int, *, key: PRNGKeyArray) -> Float[Array, "count m"]:
         """Return perturbed observations d_i: those that are given, or new ones.
 
-        New ones are a function of the key a filter is called with, and of nothing else: whatever the filter,
-        the same window and key see the same ones, and a record can keep those that were used.
+        New ones depend on the key a filter is called with, and on nothing else: whatever the filter, the same window and key
+        see the same ones, and a record can keep them.
         """
         if self.perturbed is not None:
             if self.perturbed.shape != (count, *self.value.shape):
@@ -97,6 +92,14 @@ class Observed(eqx.Module):
             return self.perturbed
         noise = white_noise((count, self.value.shape[0]), self.value.dtype, key=key)
         return self.value + self.error.colour(noise, self.reference)
+
+    def check_known(self, ensemble: Float[Array, "N n"], variables: int, observations: int) -> None:
+        """Refuse neighbours that are known for another state or observing network."""
+        if (variables, observations) != (ensemble.shape[1], self.value.shape[0]):
+            raise ValueError(
+                f"neighbours are known for {variables} variables and {observations} observations, "
+                f"the state has {ensemble.shape[1]} and {self.value.shape[0]} are observed"
+            )
 
     def or_prior(self, posterior: Float[Array, "N n"], prior: Float[Array, "N n"]) -> Float[Array, "N n"]:
         """Return the posterior, or the prior as it is where nothing was observed."""
@@ -120,12 +123,11 @@ class Observation(eqx.Module):
 
     Args:
         what: numbers of the observed components, a matrix ``(m, n)``, or any function of one state.
-        error: standard deviation of the errors, one per component, their covariance matrix ``(m, m)``, or a law:
-            a function from observed values to standard deviations (the absolute value counts).
+        error: standard deviation of the errors, one per component, their covariance matrix ``(m, m)``, or a function from
+            observed values to standard deviations (the absolute value counts).
         floor: least standard deviation, which keeps R regular.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> observation = Observation([0, 2], lambda d: 0.1 * d + 0.05)
         >>> observed = observation.window(jnp.array([9.5, jnp.nan]))
         >>> observed.mask.tolist(), observed.value.tolist()
@@ -172,9 +174,8 @@ class Observation(eqx.Module):
         try:
             jax.eval_shape(lambda v: self.error.colour(v[None], v), value)
         except (TypeError, ValueError) as mismatch:
-            raise ValueError(
-                f"{value.shape} values are observed, which the error law does not fit: {mismatch}"
-            ) from mismatch
+            message = f"{value.shape} values are observed, which the error law does not fit: {mismatch}"
+            raise ValueError(message) from mismatch
         return value.shape[0]
 
     def window(
@@ -186,14 +187,10 @@ class Observation(eqx.Module):
         start: Float[Array, "N n"] | None = None,
         perturbed: Float[Array, "N m"] | None = None,
     ) -> Observed:
-        """Return the observations of one window, as a filter takes them.
+        """Return the observations of one window, as a filter takes them; NaN where there is none.
 
-        Args:
-            value: observed values; NaN where there is none.
-            mask: which of them to use; None for all that are finite.
-            reference: values to evaluate the error law at, such as the truth's; None for the observed ones.
-            start: the ensemble at the start of the window.
-            perturbed: perturbed observations to use; None to draw them.
+        The mask says which of those that are finite to use, and the reference at which values to evaluate the error law, such
+        as the truth's instead of the observed ones. `start` and `perturbed` are as in `Observed`.
         """
         for name, other in (("mask", mask), ("reference", reference)):
             if other is not None and other.shape != value.shape:

@@ -7,8 +7,7 @@ import equinox as eqx
 
 from bieqno import persistence
 from bieqno.assimilation import filters, models
-from bieqno.assimilation.geometry import Neighbourhoods, Stencil
-from bieqno.assimilation.localization import Neighbours
+from bieqno.assimilation.geometry import Neighbourhoods, Neighbours, Stencil
 from bieqno.assimilation.observation import Filter
 from bieqno.persistence.tensorfile import PersistenceError
 

@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.geometry import Neighbourhoods, Places, spacing
-from bieqno.assimilation.localization import Neighbours
+from bieqno.assimilation.geometry import Neighbourhoods, Neighbours, Places, spacing
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Components, Observation
 

@@ -13,12 +13,12 @@ class EnKF(eqx.Module):
     """Moves every member by ``K (d_i - H(z_i))`` with the gain of the ensemble's own covariances.
 
     Args:
-        sampled: take the error covariance in the gain from the perturbations themselves, as the paper
-            writes it, instead of R. Its pseudo-inverse where that is singular.
+        sampled: take the error covariance in the gain from the perturbations themselves, as the paper writes it, instead of
+            R; its pseudo-inverse where that is singular.
         centred: make the perturbations sum to zero, which takes their sampling error off the mean.
 
     Example:
-        >>> import jax, jax.numpy as jnp
+        >>> import jax
         >>> from bieqno.assimilation import Observation
         >>> prior = jax.random.normal(jax.random.key(0), (1000, 1))
         >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))

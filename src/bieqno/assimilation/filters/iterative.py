@@ -1,7 +1,5 @@
 """The iterative ensemble Kalman filter (Sakov, Oliver and Bertino 2012; Bocquet and Sakov 2014, lag one)."""
 
-from typing import TypeAlias
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,23 +9,16 @@ from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Observed
 
-GaussNewtonState: TypeAlias = tuple[Array, Array, Array, Array, Array]
-
 
 class IterativeEnKF(eqx.Module):
     """Finds the start of the window that best explains what is observed at its end, then runs the model again.
 
-    Gauss-Newton steps in the span of the ensemble, each relinearised by the ensemble around the present
-    estimate. It begins from `Observed.start`, the ensemble before the forecast, which `cycle` hands to every
-    filter; the forecast itself it makes anew.
-
-    Args:
-        model: the dynamics over one window; the one that `cycle` uses.
-        iterations: most Gauss-Newton steps.
-        tolerance: stops when the weights move by less, in units of the prior's standard deviation.
+    At most `iterations` Gauss-Newton steps in the span of the ensemble, each relinearised by the ensemble around the present
+    estimate, until the weights move by less than `tolerance` in units of the prior's standard deviation. It begins from
+    `Observed.start`, the ensemble before the forecast, which `cycle` gives to every filter; the forecast itself it makes
+    anew, by the same model as `cycle`.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Lorenz63, Observation
         >>> model, observation = Lorenz63(window=0.25), Observation([0, 1, 2], 1.0)
         >>> start = jnp.array([1.5, -1.5, 25.0]) + jax.random.normal(jax.random.key(0), (10, 3))
@@ -46,9 +37,8 @@ class IterativeEnKF(eqx.Module):
         start = observed.start
         if start is None or start.shape != ensemble.shape:
             raise ValueError(
-                "the iterative filter runs the model itself and needs the ensemble at the start of the "
-                f"window, of shape {ensemble.shape}; observed.start is "
-                f"{None if start is None else start.shape}"
+                "the iterative filter runs the model itself and needs the ensemble at the start of the window, of shape "
+                f"{ensemble.shape}; observed.start is {None if start is None else start.shape}"
             )
         count = ensemble.shape[0]
         if count == 1:
@@ -61,11 +51,10 @@ class IterativeEnKF(eqx.Module):
             contracted = _scale(A, 1 / jnp.sqrt(1 + L**2), U)
             return forecast(self.model, mean + w @ A + spread * contracted, key=model_key)
 
-        def unfinished(carry: GaussNewtonState) -> Array:
-            step, _, _, _, moved = carry
-            return (step < self.iterations) & (moved > self.tolerance)
+        def unfinished(carry: tuple[Array, ...]) -> Array:
+            return (carry[0] < self.iterations) & (carry[-1] > self.tolerance)
 
-        def improve(carry: GaussNewtonState) -> GaussNewtonState:
+        def improve(carry: tuple[Array, ...]) -> tuple[Array, ...]:
             step, w, L, U, _ = carry
             predicted_mean, Y = anomalies(observed.predict(run(w, L, U)))
             # Anomalies were contracted before the run; undone here, they are sensitivities to w.
@@ -77,13 +66,8 @@ class IterativeEnKF(eqx.Module):
             return step + 1, w + change, L, U, jnp.max(jnp.abs(change))
 
         rank = min(count, observed.value.shape[0])
-        begin = (
-            jnp.array(0),
-            jnp.zeros(count, start.dtype),
-            jnp.zeros(rank, start.dtype),
-            jnp.zeros((count, rank), start.dtype),
-            jnp.array(jnp.inf, start.dtype),
-        )
+        zeros = (jnp.zeros(shape, start.dtype) for shape in (count, rank, (count, rank)))
+        begin = (jnp.array(0), *zeros, jnp.array(jnp.inf, start.dtype))
         _, w, L, U, _ = jax.lax.while_loop(unfinished, improve, begin)
         return observed.or_prior(run(w, L, U), ensemble)
 

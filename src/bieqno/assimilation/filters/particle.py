@@ -12,16 +12,12 @@ from bieqno.assimilation.observation import Observed
 class ParticleFilter(eqx.Module):
     """Weigh members by their likelihood, resample them, and jitter the copies.
 
-    Assumes nothing about linearity or the shape of the prior; needs many members. It resamples in every
-    window with observations, since an ensemble carries no weights from one to the next. Survivors keep their places and
-    copies fill the others, in an order set by the weights: the filter commutes with permutations.
-
-    Args:
-        jitter: size of the jitter, in units of the bandwidth ``N^(-1/(n+4))`` of a kernel density estimate
-            times the covariance of the weighted ensemble.
+    Assumes nothing about linearity or the shape of the prior; needs many members. It resamples in every window with
+    observations, since an ensemble carries no weights from one to the next. Survivors keep their places and copies fill
+    the others, in an order set by the weights: the filter commutes with permutations. The jitter has the covariance of the
+    weighted ensemble, in units of the bandwidth ``N^(-1/(n+4))`` of a kernel density estimate.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation
         >>> prior = jax.random.normal(jax.random.key(0), (4000, 1))
         >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))
@@ -47,8 +43,7 @@ class ParticleFilter(eqx.Module):
         count, size = ensemble.shape
         misfit = observed.whiten(observed.value - observed.predict(ensemble))
         weights = jax.nn.softmax(-0.5 * jnp.sum(misfit**2, axis=1))
-        parents = _resample(weights, offset)
-        chosen = ensemble[parents]
+        chosen = ensemble[_resample(weights, offset)]
         # A factor of the covariance in the smaller of N and n, so that the jitter of few members stays in their span.
         A = (ensemble - weights @ ensemble) * jnp.sqrt(weights)[:, None]
         if noise.shape[1] == count:

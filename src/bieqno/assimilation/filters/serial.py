@@ -1,7 +1,5 @@
 """The serial ensemble square-root filter, one observation after another (Whitaker and Hamill 2002)."""
 
-from typing import TypeAlias
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -10,21 +8,14 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.observation import Observed
 
-SerialState: TypeAlias = tuple[Array, Array, Array, Array]
-
 
 class SerialEnSRF(eqx.Module):
     """Assimilates scalar observations in turn, each with its gain tapered by distance.
 
-    Correlated errors are whitened by the symmetric root of R first.
-
-    Args:
-        state_taper: weight of observation k on variable j, ``(m, n)``; None for 1 everywhere.
-        observation_taper: weight of observation k on observation l, ``(m, m)``, which is how the
-            predictions of later observations learn of earlier ones; given with `state_taper`.
+    Correlated errors are whitened by the symmetric root of R first. The tapers are the weights of each observation on the
+    variables and on the observations, which is how the predictions of later ones learn of earlier ones; None for 1.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation, distances, gaspari_cohn
         >>> prior = jax.random.normal(jax.random.key(0), (10, 4))
         >>> place = jnp.arange(4.0)[:, None]
@@ -54,7 +45,7 @@ class SerialEnSRF(eqx.Module):
         S = observed.whiten(Y)
         innovation = observed.whiten((observed.value - predicted_mean)[None])[0]
 
-        def assimilate(carry: SerialState, turn: tuple[Array, Array, Array]) -> tuple[SerialState, None]:
+        def assimilate(carry: tuple[Array, ...], turn: tuple[Array, Array, Array]) -> tuple[tuple[Array, ...], None]:
             mean, A, S, innovation = carry
             k, on_variables, on_observations = turn
             s = S[:, k]
@@ -71,17 +62,18 @@ class SerialEnSRF(eqx.Module):
             ), None
 
         turns = (jnp.arange(count), state_taper.astype(A.dtype), observation_taper.astype(A.dtype))
-        (mean, A, _, _), _ = jax.lax.scan(assimilate, (mean, A, S, innovation), turns)
+        begin: tuple[Array, ...] = (mean, A, S, innovation)
+        mean, A, *_ = jax.lax.scan(assimilate, begin, turns)[0]
         posterior = mean + A * jnp.sqrt(max(ensemble.shape[0] - 1, 1)).astype(A.dtype)
         return observed.or_prior(posterior, ensemble)
 
     def _tapers(self, count: int, size: int) -> tuple[Float[Array, "m _"], Float[Array, "m _"]]:
         """The tapers for m observations of n variables; columns of ones if there is no localization."""
         if self.state_taper is None or self.observation_taper is None:
-            return jnp.ones((count, 1)), jnp.ones((count, 1))
+            return (jnp.ones((count, 1)),) * 2
         if self.state_taper.shape != (count, size) or self.observation_taper.shape != (count, count):
             raise ValueError(
-                f"{count} observations of {size} variables need tapers {(count, size)} and "
-                f"{(count, count)}, got {self.state_taper.shape} and {self.observation_taper.shape}"
+                f"{count} observations of {size} variables need tapers {(count, size)} and {(count, count)}, "
+                f"got {self.state_taper.shape} and {self.observation_taper.shape}"
             )
         return self.state_taper, self.observation_taper

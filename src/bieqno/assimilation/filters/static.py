@@ -16,7 +16,6 @@ class Climatology(eqx.Module):
     that one member is that mean.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation
         >>> observed = Observation([0], 1.0).window(jnp.array([99.0]))
         >>> Climatology(jnp.array([[1.0], [3.0]]))(jnp.zeros((1, 1)), observed, key=jax.random.key(0)).item()
@@ -37,16 +36,10 @@ class Climatology(eqx.Module):
 class ThreeDVar(eqx.Module):
     """Minimises ``|z - z_i|^2_B + |d - H(z)|^2_R`` for each member on its own, by Gauss-Newton steps.
 
-    One member is enough. One step solves a linear problem exactly, and is optimal interpolation. B is decomposed once,
-    when the filter is made.
-
-    Args:
-        background: covariance B of the background's error, often the climatology's scaled down.
-        scale: factor on B, for tuning.
-        iterations: Gauss-Newton steps, more than one for operators that are not linear.
+    One member is enough. One step solves a linear problem exactly, and is optimal interpolation. The background's error
+    covariance B, often the climatology's, is decomposed once, when the filter is made; `scale` is a factor on it, for tuning.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation
         >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))
         >>> filter = ThreeDVar(jnp.array([[1.0, 0.5], [0.5, 1.0]]))
@@ -63,8 +56,7 @@ class ThreeDVar(eqx.Module):
     ) -> None:
         values, vectors = jnp.linalg.eigh(jnp.asarray(background, float))
         self.root = vectors * jnp.sqrt(jnp.maximum(values, 0))  # B = root root^T
-        self.scale = scale
-        self.iterations = iterations
+        self.scale, self.iterations = scale, iterations
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""

@@ -1,17 +1,11 @@
 """Dynamics: functions from one state to the state one window later."""
 
-from bieqno.assimilation.models.forecast import AbstractEnsembleModel, HostModel, LinearModel, NoisyModel, forecast
-from bieqno.assimilation.models.integration import Flow, rk4
-from bieqno.assimilation.models.lorenz import Lorenz63, Lorenz96
-
-__all__ = [
-    "AbstractEnsembleModel",
-    "Flow",
-    "HostModel",
-    "LinearModel",
-    "Lorenz63",
-    "Lorenz96",
-    "NoisyModel",
-    "forecast",
-    "rk4",
-]
+from bieqno.assimilation.models.flows import Flow as Flow
+from bieqno.assimilation.models.flows import Lorenz63 as Lorenz63
+from bieqno.assimilation.models.flows import Lorenz96 as Lorenz96
+from bieqno.assimilation.models.flows import rk4 as rk4
+from bieqno.assimilation.models.forecast import AbstractEnsembleModel as AbstractEnsembleModel
+from bieqno.assimilation.models.forecast import HostModel as HostModel
+from bieqno.assimilation.models.forecast import LinearModel as LinearModel
+from bieqno.assimilation.models.forecast import NoisyModel as NoisyModel
+from bieqno.assimilation.models.forecast import forecast as forecast

@@ -33,28 +33,25 @@ def forecast(model: Model, ensemble: Float[Array, "N n"], *, key: PRNGKeyArray) 
     """Forecast every member one window.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> forecast(lambda z: 2 * z, jnp.ones((2, 3)), key=jax.random.key(0)).tolist()
         [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
     """
     carried = (
         model.forecast(ensemble, key=key) if isinstance(model, AbstractEnsembleModel) else jax.vmap(model)(ensemble)
     )
-    if carried.shape != ensemble.shape:
-        raise ValueError(
-            f"a model keeps the shape of the ensemble; it was given {ensemble.shape} and returned {carried.shape}"
-        )
+    _check_shape(ensemble.shape, carried.shape)
     return carried.astype(ensemble.dtype)
 
 
-class HostModel(AbstractEnsembleModel):
-    """A model outside JAX: a NumPy function of a whole ensemble, called from within the compiled loop.
+def _check_shape(given: tuple[int, ...], returned: tuple[int, ...]) -> None:
+    if given != returned:
+        raise ValueError(f"a model keeps the shape of the ensemble; it was given {given} and returned {returned}")
 
-    Args:
-        function: takes and returns an array ``(N, n)``; it is called once per window, on the host.
+
+class HostModel(AbstractEnsembleModel):
+    """A model outside JAX: a NumPy function of a whole ensemble ``(N, n)``, called on the host once per window.
 
     Example:
-        >>> import jax, jax.numpy as jnp, numpy as np
         >>> model = HostModel(lambda ensemble: np.sort(ensemble, axis=1))
         >>> forecast(model, jnp.array([[3.0, 1.0]]), key=jax.random.key(0)).tolist()
         [[1.0, 3.0]]
@@ -69,25 +66,18 @@ class HostModel(AbstractEnsembleModel):
         def call(values: Any) -> np.ndarray:
             # A copy, since the caller may write into what it is given.
             result = np.asarray(self.function(np.array(values)), dtype)
-            if result.shape != shape:
-                raise ValueError(
-                    f"a model keeps the shape of the ensemble; it was given {shape} and returned {result.shape}"
-                )
+            _check_shape(shape, result.shape)
             return result
 
-        spec = jax.ShapeDtypeStruct(shape, dtype)
-        return jax.pure_callback(call, spec, ensemble, vmap_method="sequential")
+        return jax.pure_callback(call, jax.ShapeDtypeStruct(shape, dtype), ensemble, vmap_method="sequential")
 
 
 class NoisyModel(AbstractEnsembleModel):
     """Adds Gaussian model error w to another model: ``z(k) = M(z(k-1)) + w(k)``.
 
-    Args:
-        model: what is disturbed.
-        error: standard deviation of w, one number or one per variable, or its covariance matrix.
+    The error is the standard deviation of w, one number or one per variable, or its covariance matrix.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> walk = NoisyModel(lambda z: z, 0.1)
         >>> round(float(walk.forecast(jnp.zeros((1000, 1)), key=jax.random.key(0)).std()), 2)
         0.1
@@ -112,7 +102,6 @@ class LinearModel(eqx.Module):
     """Multiplies a state by a matrix. Wrapped in a `NoisyModel` it is linear and Gaussian.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> LinearModel(jnp.array([[0.0, 1.0], [-1.0, 0.0]]))(jnp.array([1.0, 2.0])).tolist()
         [2.0, -1.0]
     """

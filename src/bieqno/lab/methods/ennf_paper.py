@@ -13,7 +13,7 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import bieqno.assimilation as da
-from bieqno.assimilation.models.integration import count_steps, rk4
+from bieqno.assimilation.models.flows import count_steps, rk4
 from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
 from bieqno.lab.methods import filters
 from bieqno.lab.methods.filters import LEARNED, FilterSettings, TwinTest

@@ -4,7 +4,8 @@
 variable j: one `EquivariantOperator` over the members, shared by all variables.
 """
 
-from typing import Unpack
+import abc
+from typing import TypeVar, Unpack
 
 import equinox as eqx
 import jax
@@ -17,15 +18,7 @@ from bieqno.operators.networks import NetworkSettings
 
 
 class Scaling(eqx.Module):
-    """Means and scales; no variable of the state has one of its own, since all share one operator.
-
-    Args:
-        state: of state variables, one for all.
-        anomaly: of their distances from the ensemble mean, one for all.
-        increment: of what an analysis adds to them, one for all.
-        predicted: of predicted observations, one per value.
-        predicted_anomaly: of their distances from the ensemble mean, one per value.
-        innovation: of the difference between observations and predictions, one per value.
+    """Means and scales: one for all state variables, which share one operator, and one per observed value.
 
     Example:
         >>> Scaling.unit(2).predicted.scale.tolist()
@@ -67,7 +60,50 @@ class Scaling(eqx.Module):
         )
 
 
-class EnNF(eqx.Module):
+Student = TypeVar("Student", bound="AbstractStudent")
+
+
+class AbstractStudent(eqx.Module):
+    """One operator over the members that takes a fixed number of observed values, and may have several teachers.
+
+    It imitates the `teacher` that is set, whose code goes to the fitting net; None if there are no `teachers`.
+    """
+
+    teacher: eqx.AbstractVar[Int[Array, ""] | None]
+    observations: eqx.AbstractVar[int]
+    teachers: eqx.AbstractVar[int]
+
+    @property
+    @abc.abstractmethod
+    def sizes(self) -> tuple[int, int, int]:
+        """Lengths of the operator's elements, results and context."""
+
+    def check(self, operator: EquivariantOperator) -> None:
+        """Refuse an operator or a code of the teacher that does not fit."""
+        sizes = (operator.in_size, operator.out_size, operator.context_size)
+        if sizes != self.sizes:
+            raise ValueError(f"{self.observations} observed values need an operator of sizes {self.sizes}, got {sizes}")
+        if (self.teacher is None) == (self.teachers > 0):
+            raise ValueError("a code of the teacher is given if there are teachers, and only then")
+        if self.teacher is not None and (self.teacher.shape or not jnp.issubdtype(self.teacher.dtype, jnp.integer)):
+            raise ValueError(
+                f"the code of the teacher is one whole number, got {self.teacher.dtype}{self.teacher.shape}"
+            )
+
+    def acting_as(self: Student, teacher: int | Int[Array, ""]) -> Student:
+        """Return the same filter in the role of one of its teachers, counted from 0."""
+        if not self.teachers or (isinstance(teacher, int) and not 0 <= teacher < self.teachers):
+            raise ValueError(f"this filter has {self.teachers} teachers, counted from 0; got {teacher}")
+        return eqx.tree_at(lambda f: f.teacher, self, jnp.asarray(teacher))
+
+    def code(self, observed: Observed) -> list[Float[Array, "t"]]:
+        """Return the code of the teacher, if there is one; a ValueError if the observed values are not those expected."""
+        if observed.value.shape != (self.observations,):
+            raise ValueError(f"this filter takes {self.observations} observed values, got {observed.value.shape[0]}")
+        return [] if self.teacher is None else [jax.nn.one_hot(self.teacher, self.teachers)]
+
+
+class EnNF(AbstractStudent):
     """Moves each variable of each member by one learned operator, given what is known in observation space.
 
     Takes ensembles of any size and states of any number of variables; only the number of observed values is fixed.
@@ -77,18 +113,13 @@ class EnNF(eqx.Module):
 
     Args:
         observations: number m of observed values.
-        width: length of embeddings and hidden layers.
-        depth: number of layers of each of the three networks.
         increment: the operator gives what is added to the prior, instead of the posterior itself.
         anomalies: the distances of ``z_ij`` and ``H(z_i)`` from their ensemble means are given beside them, which spares
             the networks small differences of large numbers; without them it is the paper's equation to the letter.
         error_input: the errors' standard deviations are given to the fitting net.
         teachers: number of filters it is to imitate, told apart by a code given to the fitting net; 0 for no code.
-        key: random key of the initial weights.
-        **network: `activation` and `residual` of the networks.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation
         >>> filter = EnNF(1, key=jax.random.key(0))
         >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))
@@ -119,39 +150,28 @@ class EnNF(eqx.Module):
         key: PRNGKeyArray,
         **network: Unpack[NetworkSettings],
     ) -> None:
-        self.operator = EquivariantOperator(
-            1 + 2 * observations + (1 + observations) * anomalies,
-            1,
-            context_size=observations * error_input + teachers,
-            width=width,
-            depth=depth,
-            key=key,
-            **network,
-        )
         self.scaling = Scaling.unit(observations)
         self.weights = None
         self.teacher = jnp.array(0) if teachers else None
-        self.observations = observations
-        self.teachers = teachers
-        self.increment = increment
-        self.anomalies = anomalies
-        self.error_input = error_input
+        self.observations, self.teachers = observations, teachers
+        self.increment, self.anomalies, self.error_input = increment, anomalies, error_input
+        size, results, context = self.sizes
+        self.operator = EquivariantOperator(
+            size, results, context_size=context, width=width, depth=depth, key=key, **network
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Lengths of the operator's elements, results and context."""
+        m = self.observations
+        return 1 + 2 * m + (1 + m) * self.anomalies, 1, m * self.error_input + self.teachers
 
     def __check_init__(self) -> None:
+        self.check(self.operator)
         m = self.observations
-        sizes = (self.operator.in_size, self.operator.context_size, self.operator.out_size)
-        expected = (1 + 2 * m + (1 + m) * self.anomalies, m * self.error_input + self.teachers, 1)
-        if sizes != expected:
-            raise ValueError(f"{m} observed values need an operator of sizes {expected}, got {sizes}")
         shapes = [leaf.shape for leaf in jax.tree.leaves(self.scaling)]
         if shapes != [()] * 6 + [(m,)] * 6:
             raise ValueError(f"expected standardisers of states () and observations ({m},), got {shapes}")
-        if (self.teacher is None) == (self.teachers > 0):
-            raise ValueError("a code of the teacher is given if there are teachers, and only then")
-        if self.teacher is not None and (self.teacher.shape or not jnp.issubdtype(self.teacher.dtype, jnp.integer)):
-            raise ValueError(
-                f"the code of the teacher is one whole number, got {self.teacher.dtype}{self.teacher.shape}"
-            )
         if self.weights is not None:
             shared = [leaf.shape for leaf in jax.tree.leaves(eqx.filter(self.operator, eqx.is_array))]
             own = [leaf.shape[1:] for leaf in self.weights]
@@ -163,15 +183,9 @@ class EnNF(eqx.Module):
         """Whether every state variable has weights of its own; the shared ones are then not trained."""
         return self.weights is not None
 
-    def standardised(
-        self,
-        prior: Float[Array, "k N n"],
-        posterior: Float[Array, "k N n"],
-        predicted: Float[Array, "k N m"],
-        perturbed: Float[Array, "k N m"],
-    ) -> "EnNF":
-        """Return the same filter, standardised to a sample of analyses."""
-        return eqx.tree_at(lambda f: f.scaling, self, Scaling.of(prior, posterior, predicted, perturbed))
+    def standardised(self, *sample: Float[Array, "k N _"]) -> "EnNF":
+        """Return the same filter, standardised to a sample of analyses, as `Scaling.of` takes it."""
+        return eqx.tree_at(lambda f: f.scaling, self, Scaling.of(*sample))
 
     def stacked(self, variables: int) -> "EnNF":
         """Return the same filter with a copy of the weights for each state variable, to be fine-tuned apart."""
@@ -179,58 +193,34 @@ class EnNF(eqx.Module):
         copies = tuple(jnp.tile(leaf, (variables, *[1] * leaf.ndim)) for leaf in leaves)
         return eqx.tree_at(lambda f: f.weights, self, copies, is_leaf=lambda x: x is None)
 
-    def acting_as(self, teacher: int | Int[Array, ""]) -> "EnNF":
-        """Return the same filter in the role of one of its teachers, counted from 0."""
-        if not self.teachers or (isinstance(teacher, int) and not 0 <= teacher < self.teachers):
-            raise ValueError(f"this filter has {self.teachers} teachers, counted from 0; got {teacher}")
-        return eqx.tree_at(lambda f: f.teacher, self, jnp.asarray(teacher))
-
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
-        if observed.value.shape != (self.observations,):
-            raise ValueError(f"this filter takes {self.observations} observed values, got {observed.value.shape[0]}")
+        # What all members and variables share: the size of the errors, the code of the teacher.
+        code = self.code(observed)
+        shared = [observed.std / self.scaling.innovation.scale, *code] if self.error_input else code
+        context = jnp.concatenate(shared) if shared else None
         predicted = observed.predict(ensemble)
         perturbed = jnp.where(observed.mask, observed.perturb(ensemble.shape[0], key=key), predicted)
         if self.weights is not None and self.weights[0].shape[0] != ensemble.shape[1]:
             raise ValueError(
                 f"this filter has weights for {self.weights[0].shape[0]} variables, the state has {ensemble.shape[1]}"
             )
-        z, seen = self._elements(ensemble, predicted, perturbed)
-        context = self._context(observed)
-        shared, rest = eqx.partition(self.operator, eqx.is_array)
-        leaves, structure = jax.tree.flatten(shared)
+        # Inputs of each variable, and of all variables of a member, whose layers are then computed once, not for each j.
+        scaling = self.scaling
+        own = [scaling.state(ensemble)]
+        common = [scaling.predicted(predicted), scaling.innovation(perturbed - predicted)]
+        if self.anomalies:
+            own.append(scaling.anomaly(ensemble - jnp.mean(ensemble, axis=0)))
+            common.append(scaling.predicted_anomaly(predicted - jnp.mean(predicted, axis=0)))
+        z, seen = jnp.stack(own, axis=-1), jnp.concatenate(common, axis=1)
+        arrays, rest = eqx.partition(self.operator, eqx.is_array)
+        leaves, structure = jax.tree.flatten(arrays)
 
         def analyse(leaves: tuple[Array, ...], column: Float[Array, "N p"]) -> Float[Array, "N"]:
             operator = eqx.combine(jax.tree.unflatten(structure, leaves), rest)
             return operator((column, seen), context=context)[:, 0]
 
-        if self.weights is None:
-            moved = jax.vmap(analyse, (None, 1), 1)(tuple(leaves), z)
-        else:
-            moved = jax.vmap(analyse, (0, 1), 1)(self.weights, z)
-        scaling = self.scaling
+        weights, axis = (tuple(leaves), None) if self.weights is None else (self.weights, 0)
+        moved = jax.vmap(analyse, (axis, 1), 1)(weights, z)
         posterior = ensemble + scaling.increment.undo(moved) if self.increment else scaling.state.undo(moved)
         return observed.or_prior(posterior, ensemble)
-
-    def _elements(
-        self, ensemble: Float[Array, "N n"], predicted: Float[Array, "N m"], perturbed: Float[Array, "N m"]
-    ) -> tuple[Float[Array, "N n p"], Float[Array, "N q"]]:
-        """Standardised inputs: what belongs to each variable, and what all variables of a member share.
-
-        They are kept apart, so that the layers over the latter are computed once, not for each j.
-        """
-        own = [self.scaling.state(ensemble)]
-        common = [self.scaling.predicted(predicted), self.scaling.innovation(perturbed - predicted)]
-        if self.anomalies:
-            own.append(self.scaling.anomaly(ensemble - jnp.mean(ensemble, axis=0)))
-            common.append(self.scaling.predicted_anomaly(predicted - jnp.mean(predicted, axis=0)))
-        return jnp.stack(own, axis=-1), jnp.concatenate(common, axis=1)
-
-    def _context(self, observed: Observed) -> Float[Array, "c"] | None:
-        """What all members and variables share: the size of the errors, the code of the teacher."""
-        parts = []
-        if self.error_input:
-            parts.append(observed.std / self.scaling.innovation.scale)
-        if self.teacher is not None:
-            parts.append(jax.nn.one_hot(self.teacher, self.teachers))
-        return jnp.concatenate(parts) if parts else None

@@ -12,13 +12,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bieqno.assimilation.filters.learned.ennf import AbstractStudent
 from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import EquivariantOperator
 from bieqno.operators.networks import NetworkSettings
 
 
-class LearnedGain(eqx.Module):
+class LearnedGain(AbstractStudent):
     """Moves each variable of each member along innovation, predicted anomaly and perturbation, by learned coefficients.
 
     ``z_a[i,j] = z_f[i,j] + s_j (A_ij . innovation + B_ij . anomaly_i + C_ij . perturbation_i)``, the three vectors in units of
@@ -28,14 +29,9 @@ class LearnedGain(eqx.Module):
 
     Args:
         observations: number m of observed values.
-        width: length of embeddings and hidden layers.
-        depth: number of layers of each of the three networks.
         teachers: number of filters it is to imitate, told apart by a code given to the fitting net; 0 for no code.
-        key: random key of the initial weights.
-        **network: `activation` and `residual` of the networks.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation
         >>> filter = LearnedGain(1, key=jax.random.key(0))
         >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))
@@ -59,43 +55,29 @@ class LearnedGain(eqx.Module):
         key: PRNGKeyArray,
         **network: Unpack[NetworkSettings],
     ) -> None:
-        self.operator = EquivariantOperator(
-            *_sizes(observations, teachers)[:2],
-            context_size=_sizes(observations, teachers)[2],
-            width=width,
-            depth=depth,
-            key=key,
-            **network,
-        )
         self.teacher = jnp.array(0) if teachers else None
-        self.observations = observations
-        self.teachers = teachers
+        self.observations, self.teachers = observations, teachers
+        size, results, context = self.sizes
+        self.operator = EquivariantOperator(
+            size, results, context_size=context, width=width, depth=depth, key=key, **network
+        )
 
     def __check_init__(self) -> None:
-        expected = _sizes(self.observations, self.teachers)
-        sizes = (self.operator.in_size, self.operator.out_size, self.operator.context_size)
-        if sizes != expected:
-            raise ValueError(f"{self.observations} observed values need an operator of sizes {expected}, got {sizes}")
-        if (self.teacher is None) == (self.teachers > 0):
-            raise ValueError("a code of the teacher is given if there are teachers, and only then")
-        if self.teacher is not None and (self.teacher.shape or not jnp.issubdtype(self.teacher.dtype, jnp.integer)):
-            raise ValueError(
-                f"the code of the teacher is one whole number, got {self.teacher.dtype}{self.teacher.shape}"
-            )
+        self.check(self.operator)
 
-    def acting_as(self, teacher: int | Int[Array, ""]) -> "LearnedGain":
-        """Return the same filter in the role of one of its teachers, counted from 0."""
-        if not self.teachers or (isinstance(teacher, int) and not 0 <= teacher < self.teachers):
-            raise ValueError(f"this filter has {self.teachers} teachers, counted from 0; got {teacher}")
-        return eqx.tree_at(lambda f: f.teacher, self, jnp.asarray(teacher))
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Lengths of the operator's elements, results (at least one, even if nothing is observed) and context."""
+        m = self.observations
+        return 1 + 2 * m, max(1, 3 * m), self.teachers + m * (m + 1) // 2 + m
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
-        if observed.value.shape != (self.observations,):
-            raise ValueError(f"this filter takes {self.observations} observed values, got {observed.value.shape[0]}")
+        code = self.code(observed)
         perturbed = observed.perturb(ensemble.shape[0], key=key)
         A, scale = _standardised(ensemble)
-        predicted_mean, Y = anomalies(observed.predict(ensemble))
+        predictions = observed.predict(ensemble)
+        predicted_mean, Y = anomalies(predictions)
         # In units of the errors, then of the whole innovation; missing values are zero in both.
         S = observed.whiten(Y)
         root, error = _inverse_root(S)
@@ -103,10 +85,7 @@ class LearnedGain(eqx.Module):
         innovation = observed.whiten((observed.value - predicted_mean)[None]) @ root
         perturbation = observed.whiten(perturbed - observed.value) @ root
         along = jnp.concatenate([jnp.broadcast_to(innovation, predicted.shape), predicted, perturbation], axis=1)
-        seen = jnp.concatenate(
-            [predicted, jnp.where(observed.mask, _standardised(observed.predict(ensemble))[0], 0)], axis=1
-        )
-        code = [] if self.teacher is None else [jax.nn.one_hot(self.teacher, self.teachers)]
+        seen = jnp.concatenate([predicted, jnp.where(observed.mask, _standardised(predictions)[0], 0)], axis=1)
 
         def analyse(column: Float[Array, "N"]) -> Float[Array, "N"]:
             correlation = jnp.mean(column[:, None] * predicted, axis=0)
@@ -114,12 +93,6 @@ class LearnedGain(eqx.Module):
             return jnp.sum(coefficients[:, : along.shape[1]] * along, axis=1)
 
         return (ensemble + jax.vmap(analyse, 1, 1)(A) * scale).astype(ensemble.dtype)
-
-
-def _sizes(observations: int, teachers: int) -> tuple[int, int, int]:
-    """Lengths of the operator's elements, results (at least one, even if nothing is observed) and context."""
-    m = observations
-    return 1 + 2 * m, max(1, 3 * m), teachers + m * (m + 1) // 2 + m
 
 
 def _standardised(rows: Float[Array, "N k"]) -> tuple[Float[Array, "N k"], Float[Array, "k"]]:

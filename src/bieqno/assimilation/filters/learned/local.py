@@ -23,12 +23,7 @@ class LocalEnNF(eqx.Module):
     Takes ensembles of any size, any number of variables and observations, and missing values; on a periodic domain it is
     equivariant to translations. With nothing observed the prior is returned as it is. Trained by `train_filter`.
 
-    Args:
-        update: the learned weights.
-        neighbourhoods: where variables and observations are.
-
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Lorenz96, Observation, Places
         >>> system = System(Lorenz96(8), Observation([0], 1.0), jnp.full(8, 8.0), Places.grid(8, period=8.0))
         >>> filter = LocalEnNF.untrained(system, radius=2.0, reach=1.0, key=jax.random.key(0))
@@ -59,14 +54,9 @@ class LocalEnNF(eqx.Module):
     ) -> "LocalEnNF":
         """Return a filter with new weights, with which the mean moves nearly as that of a tapered Kalman filter.
 
-        Args:
-            system: what is to be filtered; free runs of its model give the units.
-            radius: how far an observation can act; by default two and a half times the distance between observations.
-            reach: how far each variable sees others; by default three times their distance.
-            width: see `LocalUpdate`, as for the next two.
-            small: likewise.
-            channels: likewise.
-            key: for the free runs and the weights.
+        Free runs of the system's model give the units. An observation can act within a radius of two and a half times the
+        distance between observations by default, and each variable sees others within a reach of three times theirs. `width`,
+        `small` and `channels` are those of `LocalUpdate`.
         """
         climate_key, weight_key = jax.random.split(key)
         near = system.neighbourhoods(radius, reach)
@@ -91,16 +81,10 @@ class LocalEnNF(eqx.Module):
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
-        known = self.neighbourhoods.variables.shape[0], self.neighbourhoods.observations.shape[0]
-        present = ensemble.shape[1], observed.value.shape[0]
-        if known != present:
-            raise ValueError(
-                f"the neighbourhoods are of {known[0]} variables and {known[1]} observations, "
-                f"the state has {present[0]} and {present[1]} are observed"
-            )
-        count, size = ensemble.shape
+        around, (count, size) = self.neighbourhoods, ensemble.shape
+        observed.check_known(ensemble, around.variables.shape[0], around.observations.shape[0])
         noise = white_noise((count, size + 1), ensemble.dtype, key=jax.random.fold_in(key, 1))
-        moved = self.update(ensemble, observed, self.neighbourhoods, noise[:, :-1])
+        moved = self.update(ensemble, observed, around, noise[:, :-1])
         return observed.or_prior(mirrored(moved, noise[:, -1]), ensemble)
 
     def at(self, neighbourhoods: Neighbourhoods) -> "LocalEnNF":

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from bieqno.assimilation.geometry import Neighbourhoods, Stencil
+from bieqno.assimilation.geometry import Neighbourhoods, Stencil, gaspari_cohn
 from bieqno.assimilation.linalg import anomalies
-from bieqno.assimilation.localization import gaspari_cohn
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import Standardiser
 from bieqno.operators.many_sets import MANY, total
@@ -35,25 +34,15 @@ class Variables(eqx.Module):
 
 
 class Observations(eqx.Module):
-    """What is seen of observations, in units of their error.
+    """What is seen of observations, in units of their error."""
 
-    Args:
-        innovation: observed minus predicted mean.
-        precision: one over the standard deviation of the innovation.
-        sharpness: one over that of the prediction.
-        weight: of each observation in the increment of a Kalman filter.
-        mask: 1 where there is one, else 0.
-        facts: inputs of networks.
-        factor: predicted anomalies.
-    """
-
-    innovation: Float[Array, "*k b"]
-    precision: Float[Array, "*k b"]
-    sharpness: Float[Array, "*k b"]
-    weight: Float[Array, "*k b"]
-    mask: Float[Array, "*k b"]
-    facts: Float[Array, "*k f b"]
-    factor: Float[Array, "*k N b"]
+    innovation: Float[Array, "*k b"]  # observed minus predicted mean
+    precision: Float[Array, "*k b"]  # one over the standard deviation of the innovation
+    sharpness: Float[Array, "*k b"]  # one over that of the prediction
+    weight: Float[Array, "*k b"]  # in the increment of a Kalman filter
+    mask: Float[Array, "*k b"]  # 1 where there is one, else 0
+    facts: Float[Array, "*k f b"]  # inputs of networks
+    factor: Float[Array, "*k N b"]  # predicted anomalies
 
 
 class View(eqx.Module):
@@ -106,33 +95,26 @@ def view(
     weight = jax.lax.stop_gradient(tapered_weights(S, d, around.between, radius))
     spread = jnp.sqrt(total(A**2) + LEAST**4)
     precision, sharpness = 1 / jnp.sqrt(1 + variance), 1 / jnp.sqrt(variance + LEAST**2)
-    mask = observed.mask.astype(d.dtype)
     return View(
         jnp.stack([x, spread, jnp.log(spread + LEAST), *A]),
-        jnp.stack([d, precision, sharpness, weight, mask, *facts, *S]),
+        jnp.stack([d, precision, sharpness, weight, observed.mask.astype(d.dtype), *facts, *S]),
         len(facts),
     )
 
 
 def taper(stencil: Stencil, radius: float | Float[Array, ""]) -> Float[Array, "P k"]:
-    """How much the stencil of each pattern count; `radius` is in units of the radius that the stencil were built for."""
-    distance = jnp.sqrt(jnp.sum(stencil.offset**2, axis=-1))
-    return stencil.present * gaspari_cohn(distance, radius)
+    """How much each place of a pattern counts; `radius` is in units of the radius that the stencil was built for."""
+    return stencil.present * gaspari_cohn(jnp.sqrt(jnp.sum(stencil.offset**2, axis=-1)), radius)
 
 
 def tapered_weights(
     factor: Float[Array, "N m"], innovation: Float[Array, "m"], between: Stencil, radius: float | Float[Array, ""]
 ) -> Float[Array, "m"]:
-    """``(rho o S^T S + I)^-1 d``.
+    """``(rho o S^T S + I)^-1 d`` with the taper rho of a radius in units of that of the stencil between observations.
 
-    Args:
-        factor: the predicted anomalies S over the root of N - 1, in units of the error; zero where a value is missing.
-        innovation: observed minus predicted mean, in units of the error.
-        between: the observations near each observation.
-        radius: of the taper, in units of the radius of the stencil.
+    The predicted anomalies S and the innovation d are in units of the error, and zero where a value is missing.
 
     Example:
-        >>> import jax.numpy as jnp
         >>> from bieqno.assimilation.geometry import Places
         >>> far_apart = Places(jnp.array([[0.0], [9.0]]))
         >>> tapered_weights(jnp.ones((1, 2)), jnp.array([2.0, 4.0]), Stencil.within(1.0, far_apart, far_apart), 1.0).tolist()
@@ -162,16 +144,14 @@ def asinh(x: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """``arcsinh``, by what is quick and exact enough for a network; of its slope, 1 at zero, nothing is lost.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> bool(jnp.allclose(asinh(jnp.array([-1e4, -0.1, 0.0, 2.0])), jnp.arcsinh(jnp.array([-1e4, -0.1, 0.0, 2.0]))))
         True
         >>> jax.grad(asinh)(0.0).item()
         1.0
     """
-    positive = x >= 0
-    size = jnp.where(positive, x, -x)
+    size = jnp.where(x >= 0, x, -x)
     value = jnp.log(size + jnp.sqrt(size**2 + 1))
-    return jnp.where(positive, value, -value)
+    return jnp.where(x >= 0, value, -value)
 
 
 def _columns(table: Float[Array, "r n"], numbers: Int[Array, "*k b"]) -> Float[Array, "*k r b"]:

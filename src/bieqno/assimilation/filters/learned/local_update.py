@@ -33,16 +33,13 @@ class LocalUpdate(eqx.Module):
 
     Args:
         dimensions: of space.
-        state: standardises variables, one number per kind.
-        predicted: standardises predicted observations, one number per kind.
-        radius: how far an observation can act; relative positions are in units of it.
-        reach: how far away other variables are looked at, likewise.
+        state, predicted: standardise variables and predicted observations, one number per kind.
+        radius, reach: how far an observation can act, and how far away other variables are looked at.
         extent: how far from the mean an analysis may be, in standard deviations, one number per kind; None for no bound. A
             member beyond all that a model does by itself would blow up in the next forecast.
         width: length of the hidden layers of the net that sees the ensemble as a whole.
         small: length of those that see one member or one observation.
         channels: number of combinations of innovations, and of neighbouring variables, that each variable looks at.
-        key: random key of the initial weights.
     """
 
     beside: MLP
@@ -78,6 +75,7 @@ class LocalUpdate(eqx.Module):
         element = place + variable_kinds + observation_kinds + FACTS + RELATIONS
         self.elements = MLP(element, C + small, width=small, depth=3, activation=silu, key=element_key)
         member, context = 2 * C + 2, 2 * C + small + EXTRAS + variable_kinds
+        fit = TrunkAndBranch(small, small + context, 1, 4 + 2 * C, width=width, link=small, scale=0.1, key=fit_key)
         self.operator = EquivariantOperator(
             member,
             1 + 4 + 2 * C,
@@ -85,16 +83,13 @@ class LocalUpdate(eqx.Module):
             width=small,
             depth=2,
             activation=silu,
-            fit=TrunkAndBranch(small, small + context, 1, 4 + 2 * C, width=width, link=small, scale=0.1, key=fit_key),
+            fit=fit,
             key=operator_key,
         )
         self.taper = jnp.zeros(2)
-        self.state = state
-        self.predicted = predicted
+        self.state, self.predicted = state, predicted
         self.extent = jnp.full(variable_kinds, jnp.inf) if extent is None else extent
-        self.channels = channels
-        self.radius = radius
-        self.reach = reach
+        self.channels, self.radius, self.reach = channels, radius, reach
 
     def check(self, around: Neighbourhoods) -> None:
         """Refuse neighbourhoods that the weights were not made for."""
@@ -120,25 +115,17 @@ class LocalUpdate(eqx.Module):
     ) -> Float[Array, "N n"]:
         """Analyse one window; `noise` is standard normal and adds spread where members agree too much."""
         count, size = ensemble.shape
-        state, predicted, extent = self.state, self.predicted, self.extent
+        state = self.state
         radius = jax.nn.sigmoid(1 + self.taper[0] + self.taper[1] * jnp.log(count / 10))
-        seen = view(ensemble, observed, around, state, predicted, radius)
+        seen = view(ensemble, observed, around, state, self.predicted, radius)
         tables = self._tables(around, radius)
         most = max(count, around.near.indices.shape[1], around.beside.indices.shape[1])
-        moved = _in_chunks(
-            lambda row: self._moved(row, seen, tables, around),
-            _Row(
-                jnp.arange(size),
-                around.near.indices.T,
-                around.beside.indices.T,
-                around.near.pattern,
-                around.beside.pattern,
-                noise - total(noise) / count,
-            ),
-            max(1, CHUNK // (most * self.elements.layers[0].weight.shape[0])),
-        )
+        chunk = max(1, CHUNK // (most * self.elements.layers[0].weight.shape[0]))
+        near, beside, noise = around.near, around.beside, noise - total(noise) / count
+        rows = _Row(jnp.arange(size), near.indices.T, beside.indices.T, near.pattern, beside.pattern, noise)
+        moved = _in_chunks(lambda row: self._moved(row, seen, tables, around), rows, chunk)
         mean, scale = state.mean[around.variables], state.scale[around.variables]
-        most_far = extent[around.variables] * scale
+        most_far = self.extent[around.variables] * scale
         return jnp.clip(ensemble + moved * scale, mean - most_far, mean + most_far).astype(ensemble.dtype)
 
     def _tables(self, around: Neighbourhoods, radius: Float[Array, ""]) -> "_Tables":

@@ -1,4 +1,4 @@
-"""The local ensemble transform Kalman filter (Hunt, Kostelich and Szunyogh 2007)."""
+"""The ensemble transform Kalman filter with the symmetric root (Bishop et al. 2001), and its local form (Hunt et al. 2007)."""
 
 import equinox as eqx
 import jax
@@ -6,27 +6,49 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bieqno.assimilation.geometry import Neighbours, gaspari_cohn
 from bieqno.assimilation.krylov import root_and_gain
 from bieqno.assimilation.linalg import anomalies
-from bieqno.assimilation.localization import Neighbours, gaspari_cohn
 from bieqno.assimilation.observation import Observed
 
 # Numbers gathered at a time: analyses are done in chunks of about this, so that memory is bounded and stays in cache.
 CHUNK = 2**18
 
 
+class ETKF(eqx.Module):
+    """Moves mean and anomalies by the Kalman filter's formulas, exactly and without perturbations.
+
+    Example:
+        >>> from bieqno.assimilation import Observation
+        >>> prior = jnp.array([[-1.0], [1.0]])  # mean 0, variance 2
+        >>> observed = Observation([0], 2.0).window(jnp.array([3.0]))
+        >>> posterior = ETKF()(prior, observed, key=jax.random.key(0))
+        >>> posterior.mean().round(4).item(), posterior.var(ddof=1).round(4).item()  # 1 and 4/3
+        (1.0, 1.333299994468689)
+    """
+
+    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Analyse one window; draws nothing at random."""
+        predicted_mean, Y = anomalies(observed.predict(ensemble))
+        mean, A = anomalies(ensemble)
+        S = observed.whiten(Y)
+        innovation = observed.whiten((observed.value - predicted_mean)[None])[0]
+        # With S = U L V^T:  weights = U L (1 + L^2)^-1 V^T d,  transform = U (1 + L^2)^(-1/2) U^T, the identity
+        # outside the columns of U.
+        U, L, Vt = jnp.linalg.svd(S, full_matrices=False)
+        weights = U @ (L / (1 + L**2) * (Vt @ innovation))
+        shrink = U @ ((U.T @ (ensemble - mean)) * (1 / jnp.sqrt(1 + L**2) - 1)[:, None])
+        return ensemble + weights @ A + shrink
+
+
 class LETKF(eqx.Module):
     """An ETKF for each variable with the observations near it, whose errors grow with distance.
 
-    Cost and memory are linear in the number of variables. Correlated errors are whitened by the symmetric
-    root of R first, which keeps every value nearest to its place.
-
-    Args:
-        neighbours: the observations that can reach each variable.
-        radius: where the influence of an observation ends; at most that of the neighbours.
+    Cost and memory are linear in the number of variables. The influence of an observation ends at `radius`, at most that
+    of the neighbours. Correlated errors are whitened by the symmetric root of R first, which keeps every value nearest to
+    its place.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Neighbours, Observation
         >>> ring = jnp.arange(8.0)[:, None]
         >>> filter = LETKF(Neighbours.within(2.0, ring, ring[:1], period=8.0), 2.0)
@@ -42,9 +64,8 @@ class LETKF(eqx.Module):
 
     def __check_init__(self) -> None:
         # A traced radius has no value yet; `tune` checks its grid before it traces.
-        if isinstance(self.radius, jax.core.Tracer):
-            return
-        if float(self.radius) > self.neighbours.radius * (1 + 1e-6):  # rounding in 32 bits
+        known = self.neighbours.radius * (1 + 1e-6)  # rounding in 32 bits
+        if not isinstance(self.radius, jax.core.Tracer) and float(self.radius) > known:
             raise ValueError(
                 f"a radius of {float(self.radius):g} is beyond that of the neighbours, {self.neighbours.radius:g}: "
                 "build these with Neighbours.within for the largest radius of interest"
@@ -53,14 +74,9 @@ class LETKF(eqx.Module):
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
         count, size = ensemble.shape
-        reach = self.neighbours.indices.shape
-        known, present = (reach[0], self.neighbours.observations), (size, observed.value.shape[0])
-        if known != present:
-            raise ValueError(
-                f"neighbours are known for {known[0]} variables and {known[1]} observations, "
-                f"the state has {present[0]} and {present[1]} are observed"
-            )
-        if not reach[1]:
+        variables, reach = self.neighbours.indices.shape
+        observed.check_known(ensemble, variables, self.neighbours.observations)
+        if not reach:
             return ensemble
         predicted_mean, Y = anomalies(observed.predict(ensemble))
         mean, A = anomalies(ensemble)
@@ -83,15 +99,13 @@ class LETKF(eqx.Module):
             shift = jnp.sum(gain * d, axis=1)
             return root * jnp.sqrt(max(count - 1, 1)).astype(a.dtype) + shift[:, None]
 
-        chunk = min(size, max(1, CHUNK // (count * reach[1])))
+        chunk = min(size, max(1, CHUNK // (count * reach)))
         chunks = -(-size // chunk)
-        padding = chunks * chunk - size
+        parts: tuple[Array, ...] = (A.T, self.neighbours.indices, weight)
         if chunks == 1:
-            moved = analyse(A.T, self.neighbours.indices, weight)
+            moved = analyse(*parts)
         else:
-            parts = [
-                jnp.pad(x, ((0, padding), (0, 0))).reshape(chunks, chunk, -1)
-                for x in (A.T, self.neighbours.indices, weight)
-            ]
-            moved = jax.lax.map(lambda part: analyse(*part), tuple(parts)).reshape(-1, count)[:size]
+            padding = ((0, chunks * chunk - size), (0, 0))
+            parts = tuple(jnp.pad(x, padding).reshape(chunks, chunk, -1) for x in parts)
+            moved = jax.lax.map(lambda part: analyse(*part), parts).reshape(-1, count)[:size]
         return observed.or_prior(mean + moved.T, ensemble)
