@@ -6,7 +6,7 @@ differentiated through time unless asked for. An ensemble that blows up begins a
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
@@ -14,9 +14,8 @@ from types import MappingProxyType
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.models.forecast import forecast
 from bieqno.assimilation.objectives.objective import Task
@@ -28,7 +27,7 @@ SIZES = MappingProxyType({2: 40, 4: 32, 8: 20, 16: 10, 32: 5})
 RESTARTED = 0.005  # share of the runs that begin anew in every step, so that beginnings are never forgotten
 BEGINNINGS = (0.06, 0.75)  # spread of first ensembles, in units of the climate
 LOST = 10.0  # standard deviations from the climate's mean at which a member has blown up
-IDENTITY = "against truth 2"  # to be counted up when the loss or the source changes
+IDENTITY = "against truth 3"  # to be counted up when the loss or the source changes
 
 
 @dataclass(frozen=True)
@@ -59,13 +58,13 @@ class AgainstTruth:
         """Prepare the training: free runs for the climate, and the first ensembles."""
         climate_key, start_key = jax.random.split(key)
         climate = Climate.of(system, key=climate_key)
-        return Task(
-            TruthLoss(system, climate, self.missing, self.unroll),
-            OnPolicy(system.observed, self.unroll),
-            _optimizer(self.learning_rate, steps),
-            IDENTITY,
-            _beginnings(climate, self.sizes, start_key),
-        )
+        keys = jax.random.split(start_key, len(self.sizes))
+        begun = [
+            Runs(*_beginnings(climate, truths, size, (0.5, 0.5), k), jnp.zeros((), int))
+            for k, (size, truths) in zip(keys, self.sizes.items(), strict=True)
+        ]
+        loss = TruthLoss(system, climate, self.missing, self.unroll)
+        return Task(loss, runs_and_key, _optimizer(self.learning_rate, steps), IDENTITY, tuple(begun))
 
 
 class Runs(eqx.Module):
@@ -76,35 +75,9 @@ class Runs(eqx.Module):
     blown_up: Int[Array, ""]
 
 
-class Draws(eqx.Module):
-    """Random numbers of a step of one group of runs, and keys for model error and analyses."""
-
-    uniform: Float[Array, "B u"]
-    normal: Float[Array, "B v"]
-    key: PRNGKeyArray
-
-
-class OnPolicy(eqx.Module):
-    """A batch source with a state: the runs as they are, and the random numbers for their next windows."""
-
-    values: int = eqx.field(static=True)
-    windows: int = eqx.field(static=True)
-
-    def __call__(self, key: PRNGKeyArray, runs: tuple[Runs, ...]) -> tuple[tuple[Runs, Draws], ...]:
-        """Draw for every group of runs."""
-        # In two draws for all groups: the code of random numbers is most of what there is to compile.
-        uniform_key, normal_key, run_key = jax.random.split(key, 3)
-        uniforms = [(len(group.truth), 4 + self.windows * self.values) for group in runs]
-        normals = []
-        for group in runs:
-            truths, members, size = group.ensemble.shape
-            normals.append((truths, (1 + members) * size + self.windows * self.values))
-        drawn = (
-            _split(jax.random.uniform(uniform_key, (sum(map(math.prod, uniforms)),)), uniforms),
-            _split(jax.random.normal(normal_key, (sum(map(math.prod, normals)),)), normals),
-        )
-        keys = jax.random.split(run_key, len(runs))
-        return tuple((group, Draws(u, v, k)) for group, u, v, k in zip(runs, *drawn, keys, strict=True))
+def runs_and_key(key: PRNGKeyArray, runs: tuple[Runs, ...]) -> tuple[tuple[Runs, ...], PRNGKeyArray]:
+    """Return the batch of a step: the runs as they are, and a key for their next windows."""
+    return runs, key
 
 
 class TruthLoss(eqx.Module):
@@ -120,26 +93,24 @@ class TruthLoss(eqx.Module):
     windows: int = eqx.field(static=True)
 
     def __call__(
-        self, student: Filter, batch: tuple[tuple[Runs, Draws], ...], *, key: PRNGKeyArray
+        self, student: Filter, batch: tuple[tuple[Runs, ...], PRNGKeyArray], *, key: PRNGKeyArray
     ) -> tuple[Float[Array, ""], tuple[Runs, ...]]:
         """Return the loss, and the runs after it."""
-        values, runs = zip(*(self._continue(student, *group) for group in batch), strict=True)
+        groups, batch_key = batch
+        keys = jax.random.split(batch_key, len(groups))
+        values, runs = zip(*(self._continue(student, *group) for group in zip(groups, keys, strict=True)), strict=True)
         return jnp.mean(jnp.stack(values)), jax.lax.stop_gradient(runs)
 
-    def _continue(self, student: Filter, runs: Runs, draws: Draws) -> tuple[Float[Array, ""], Runs]:
-        truths, members, size = runs.ensemble.shape
-        which, width, luck, share = draws.uniform[:, :4].T
-        present = draws.uniform[:, 4:].reshape(truths, self.windows, -1)
-        first = draws.normal[:, : (1 + members) * size].reshape(truths, 1 + members, size)
-        errors = draws.normal[:, (1 + members) * size :].reshape(truths, self.windows, -1)
-        begun = self.climate.states[(which * len(self.climate.states)).astype(int)]
-        low, high = (math.log(end) for end in BEGINNINGS)
-        spread = jnp.exp(low + width * (high - low))[:, None, None] * self.climate.deviation
-        begun_ensemble = begun[:, None] + spread * (first[:, :1] + first[:, 1:])
+    def _continue(self, student: Filter, runs: Runs, key: PRNGKeyArray) -> tuple[Float[Array, ""], Runs]:
+        """Take all runs of one ensemble size through the next windows."""
+        start_key, luck_key, window_key = jax.random.split(key, 3)
+        truths, members, _ = runs.ensemble.shape
+        begun, begun_ensemble = _beginnings(self.climate, truths, members, BEGINNINGS, start_key)
+        luck, share = jax.random.uniform(luck_key, (2, truths))
         missing = self.missing[0] + share * (self.missing[1] - self.missing[0])
         truth, ensemble, blown_up, loss = runs.truth, runs.ensemble, runs.blown_up, jnp.zeros(())
         for window in range(self.windows):
-            model_key, analysis_key = jax.random.split(jax.random.fold_in(draws.key, window))
+            model_key, analysis_key = jax.random.split(jax.random.fold_in(window_key, window))
             truth, prior = self._forecast(truth, ensemble, model_key)
             sound = jnp.all(jnp.abs(prior - self.climate.mean) <= LOST * self.climate.deviation, axis=(1, 2))
             sound = sound & jnp.all(jnp.isfinite(truth), axis=1)
@@ -147,8 +118,7 @@ class TruthLoss(eqx.Module):
             truth = jnp.where(again[:, None], begun, truth)
             prior = jnp.where(again[:, None, None], begun_ensemble, prior)
             blown_up = blown_up + jnp.sum(~sound)
-            mask = present[:, window] >= missing[:, None]
-            ensemble = self._analyse(student, truth, prior, errors[:, window], mask, analysis_key)
+            ensemble = self._analyse(student, truth, prior, missing, analysis_key)
             loss = loss + jnp.mean(jax.vmap(self._score)(truth, ensemble))
         return loss / self.windows, Runs(truth, ensemble, blown_up)
 
@@ -165,18 +135,22 @@ class TruthLoss(eqx.Module):
         student: Filter,
         truth: Float[Array, "B n"],
         prior: Float[Array, "B N n"],
-        error: Float[Array, "B m"],
-        mask: Bool[Array, "B m"],
+        missing: Float[Array, "B"],
         key: PRNGKeyArray,
     ) -> Float[Array, "B N n"]:
+        """Observe every truth, each value missing with the run's probability, and let the student analyse."""
         observation = self.system.observation
+        mask_key, error_key, filter_key = jax.random.split(key, 3)
+        shape = (len(truth), self.system.observed)
+        mask = jax.random.uniform(mask_key, shape) >= missing[:, None]
+        error = jax.random.normal(error_key, shape)
 
         def one(truth: Array, prior: Array, error: Array, mask: Array, key: PRNGKeyArray) -> Array:
             clean = observation.operator(truth)
             value = clean + observation.error.colour(error[None], clean)[0]
             return student(prior, observation.window(value, mask=mask, reference=clean), key=key)
 
-        return jax.vmap(one)(truth, prior, error, mask, jax.random.split(key, len(truth)))
+        return jax.vmap(one)(truth, prior, error, mask, jax.random.split(filter_key, len(truth)))
 
     def _score(self, truth: Float[Array, "n"], ensemble: Float[Array, "N n"]) -> Float[Array, ""]:
         """Return the error of the mean over all variables, plus their mean CRPS."""
@@ -189,22 +163,16 @@ class TruthLoss(eqx.Module):
         return jnp.sqrt(jnp.mean(jnp.mean(wrong, axis=0) ** 2) + 1e-10) + crps
 
 
-def _split(numbers: Float[Array, "k"], shapes: Sequence[tuple[int, int]]) -> list[Float[Array, "..."]]:
-    """Return the numbers in arrays of the given shapes, one after another."""
-    ends = np.cumsum([math.prod(shape) for shape in shapes]).tolist()
-    return [part.reshape(shape) for part, shape in zip(jnp.split(numbers, ends[:-1]), shapes, strict=True)]
-
-
-def _beginnings(climate: Climate, sizes: Mapping[int, int], key: PRNGKeyArray) -> tuple[Runs, ...]:
-    """Return runs at truths of the climate, each with an ensemble of half the climate's spread about it."""
-    runs = []
-    for size, truths in sizes.items():
-        which_key, first_key = jax.random.split(jax.random.fold_in(key, size))
-        truth = climate.states[jax.random.randint(which_key, (truths,), 0, len(climate.states))]
-        noise = jax.random.normal(first_key, (truths, 1 + size, truth.shape[1]))
-        ensemble = truth[:, None] + 0.5 * climate.deviation * (noise[:, :1] + noise[:, 1:])
-        runs.append(Runs(truth, ensemble, jnp.zeros((), int)))
-    return tuple(runs)
+def _beginnings(
+    climate: Climate, truths: int, members: int, spread: tuple[float, float], key: PRNGKeyArray
+) -> tuple[Float[Array, "B n"], Float[Array, "B N n"]]:
+    """Draw truths of the climate, each with an ensemble about it; its spread is log-uniform, in units of the climate."""
+    which_key, width_key, noise_key = jax.random.split(key, 3)
+    truth = climate.states[jax.random.randint(which_key, (truths,), 0, len(climate.states))]
+    low, high = (math.log(end) for end in spread)
+    width = jnp.exp(jax.random.uniform(width_key, (truths, 1, 1), minval=low, maxval=high))
+    noise = jax.random.normal(noise_key, (truths, 1 + members, truth.shape[1]))
+    return truth, truth[:, None] + width * climate.deviation * (noise[:, :1] + noise[:, 1:])
 
 
 @lru_cache
