@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from bieqno.lab.report.pivots import FILTER_METRICS, PROTOCOL_NAMES, by_method, error_metric, of_growth, protocols
-from bieqno.lab.report.style import TRUTH, style_of
+from bieqno.lab.report.style import TRUTH, panels, style_of
 from bieqno.lab.results import Result, Row
 
 COMPARED = ("EnKF", "EnNF")  # the paper's two
@@ -46,23 +46,22 @@ def filter_figures(result: Result) -> dict[str, Figure]:
 def errors(result: Result) -> Figure:
     """Draw the error against the ensemble size; a panel for each protocol; crosses count the diverged runs of a size."""
     shown, metric = protocols(result), error_metric(result)
-    figure = Figure(figsize=(5.2 * len(shown) + 0.4, 4.6), layout="constrained")
-    grid = figure.subplots(1, len(shown), squeeze=False, sharey=True)[0]
-    for axes, protocol in zip(grid, shown, strict=True):
+    labels = "ensemble size N", FILTER_METRICS[metric].name
+    figure, grid = panels(1, len(shown), (5.2 * len(shown) + 0.4, 4.6), *labels, sharey=True)
+    for axes, protocol in zip(grid[0], shown, strict=True):
         rows = result.select(protocol=protocol, metric=metric)
         for place, own in enumerate(by_method(rows).values()):
             _error_line(axes, own, 0.98 - 0.035 * place)
         axes.set_xscale("log", base=2)
-        axes.set(yscale="log", xlabel="ensemble size N", title=PROTOCOL_NAMES.get(protocol, protocol))
+        axes.set(yscale="log", title=PROTOCOL_NAMES.get(protocol, protocol))
         ticks = sorted({row.ensemble_size for row in rows if row.ensemble_size and row.method not in ONE_SIZE})
         axes.set_xticks(ticks, [str(n) for n in ticks])
         axes.minorticks_off()
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))  # errors often span less than a power of ten
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
-    grid[0].set_ylabel(FILTER_METRICS[metric].name)
-    columns = min(4, 2 * len(grid))
-    figure.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=columns, frameon=False)
+    legend, columns = grid[0, 0].get_legend_handles_labels(), min(4, 2 * len(shown))
+    figure.legend(*legend, loc="outside lower center", ncols=columns, frameon=False)
     if any(row.diverged for row in result.rows):
         figure.supylabel("✕k: k of the runs diverged", fontsize=8)
     return figure
@@ -94,14 +93,13 @@ def _bars(axes: Axes, x: Sequence[int], rows: Sequence[Row], **look: Any) -> Non
 def growth(result: Result) -> Figure:
     """Draw error, time and memory against the number of variables."""
     found = {metric: rows for metric in FILTER_METRICS if (rows := result.select(metric=metric))}
-    figure = Figure(figsize=(4.2 * len(found) + 0.4, 4.0), layout="constrained")
-    grid = figure.subplots(1, len(found), squeeze=False)[0]
-    for axes, (metric, rows) in zip(grid, found.items(), strict=True):
+    figure, grid = panels(1, len(found), (4.2 * len(found) + 0.4, 4.0), "number of variables")
+    for axes, (metric, rows) in zip(grid[0], found.items(), strict=True):
         for own in by_method(rows).values():
             _bars(axes, [int(row.case.removeprefix("n=")) for row in own], own)
         scale = {"ylim": (0, None)} if metric == "rmse" else {"yscale": "log"}
-        axes.set(xscale="log", xlabel="number of variables", ylabel=FILTER_METRICS[metric].name, **scale)
-    grid[0].legend(frameon=False)
+        axes.set(xscale="log", ylabel=FILTER_METRICS[metric].name, **scale)
+    grid[0, 0].legend(frameon=False)
     return figure
 
 
@@ -109,14 +107,12 @@ def dynamics(data: xr.Dataset, variables: Sequence[int], size: int, span: int) -
     """Draw variables over the first windows and over the last ones, with the smallest ensemble."""
     windows = data.sizes["window"]
     steps = data.sizes["step"] // windows
-    figure = Figure(figsize=(10, 1.9 * len(variables) + 0.8), layout="constrained")
-    grid = figure.subplots(len(variables), 2, squeeze=False, sharex="col")
+    figure, grid = panels(len(variables), 2, (10, 1.9 * len(variables) + 0.8), "time", sharex="col")
     for column, (first, title) in enumerate(((0, "first windows"), (windows - span, "after the training period"))):
         part = slice(first * steps, (first + span) * steps)
         grid[0, column].set_title(title, fontsize=10)
         for axes, variable in zip(grid[:, column], variables, strict=True):
             _paths(axes, data, variable, size, part)
-        grid[-1, column].set_xlabel("time")
     for axes, variable in zip(grid[:, 0], variables, strict=True):
         axes.set_ylabel(f"$z_{{{variable + 1}}}$")
     legend = grid[0, 0].get_legend_handles_labels()
@@ -149,8 +145,8 @@ def trajectories(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
     first = max(0, min(100, data.sizes["window"] - span))
     part = slice(first * steps, (first + span) * steps)
     truth, methods = data["true_path"].values[part], _compared(data)
-    figure = Figure(figsize=(2.6 * len(sizes) + 0.6, 5.4), layout="constrained")
-    grid = figure.subplots(len(methods), len(sizes), squeeze=False, sharex=True, sharey=True)
+    figsize = 2.6 * len(sizes) + 0.6, 5.4
+    figure, grid = panels(len(methods), len(sizes), figsize, "$z_1$", "$z_3$", sharex=True, sharey=True)
     for axes_row, method in zip(grid, methods, strict=True):
         style = style_of(method)
         for axes, size in zip(axes_row, sizes, strict=True):
@@ -160,9 +156,6 @@ def trajectories(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
             axes.set_title(f"{style.label}, N = {size}", fontsize=10)
             if np.isnan(path).any():
                 axes.text(0.5, 0.02, "diverged", transform=axes.transAxes, ha="center", color=style.color)
-        axes_row[0].set_ylabel("$z_3$")
-    for axes in grid[-1]:
-        axes.set_xlabel("$z_1$")
     return figure
 
 
@@ -171,8 +164,8 @@ def waves(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
     truth, time, methods = data["truth"].values[0, :span], data["time"].values[:span], _compared(data)
     extent = (0.5, truth.shape[1] + 0.5, float(time[0]), float(time[-1]))
     limit = float(np.max(np.abs(truth)))
-    figure = Figure(figsize=(11, 2.5 * len(sizes) + 0.9), layout="constrained")
-    grid = figure.subplots(len(sizes), 1 + 2 * len(methods), squeeze=False, sharex=True, sharey=True)
+    shape, figsize = (len(sizes), 1 + 2 * len(methods)), (11, 2.5 * len(sizes) + 0.9)
+    figure, grid = panels(*shape, figsize, "variable", "time", sharex=True, sharey=True)
 
     def show(axes: Axes, values: np.ndarray, title: str, colours: str) -> None:
         axes.set_facecolor("#999999")  # seen where a run has diverged
@@ -187,9 +180,6 @@ def waves(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
             mean = data["mean"].values[_entry(data, method, size), 0, :span]
             show(axes, mean, f"{style_of(method).label}, N = {size}", "viridis")
             show(beside, mean - truth, "its error", "PuOr")
-        axes_row[0].set_ylabel("time")
-    for axes in grid[-1]:
-        axes.set_xlabel("variable")
     figure.colorbar(grid[0, 0].images[0], ax=list(grid[:, :2].ravel()), location="bottom", shrink=0.6, label="z")
     figure.colorbar(grid[0, 2].images[0], ax=list(grid[:, 2:].ravel()), location="bottom", shrink=0.6, label="error")
     return figure
@@ -198,15 +188,13 @@ def waves(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
 def distances(data: xr.Dataset) -> Figure:
     """Draw the distance of the student in each role from each teacher, on unseen windows."""
     values = data["distance"].values
-    figure = Figure(figsize=(6, 4.4), layout="constrained")
-    axes = figure.subplots()
+    figure, ((axes,),) = panels(1, 1, (6, 4.4), y="teacher")
     image = axes.imshow(values, cmap="viridis", vmin=0)
     for (row, column), value in np.ndenumerate(values):
         color = "white" if value < values.max() / 2 else "black"
         axes.text(column, row, f"{value:.2f}", ha="center", va="center", color=color)
     axes.set_xticks(range(values.shape[1]), [str(name) for name in data["student"].values], rotation=25, ha="right")
     axes.set_yticks(range(values.shape[0]), [str(name) for name in data["teacher"].values])
-    axes.set_ylabel("teacher")
     figure.colorbar(image, label="distance of members, RMS")
     return figure
 

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from bieqno.lab.report.filter_figures import errors
 from bieqno.lab.report.pivots import Pivot, pivots
 from bieqno.lab.report.regression_figures import draw_reliability
-from bieqno.lab.report.style import asset, style_of
+from bieqno.lab.report.style import asset, panels, style_of
 from bieqno.lab.report.tables import plain_rows
 from bieqno.lab.results import Result, Row
 from bieqno.lab.user_comparisons import LEVELS, Entry, Evaluation
@@ -66,8 +66,7 @@ def score_rows(found: Evaluation) -> PlainTable:
 
 
 def _calibration(found: Evaluation) -> Figure:
-    figure = Figure(figsize=(6.6, 4.2), layout="constrained")
-    axes = figure.subplots()
+    figure, ((axes,),) = panels(1, 1, (6.6, 4.2))
     error = 2 * np.sqrt(LEVELS * (1 - LEVELS) / len(found.observed))
     axes.fill_between(LEVELS, LEVELS - error, LEVELS + error, color="0.88", linewidth=0, label="two standard errors")
     draw_reliability(axes, LEVELS, {name: found.reliability(name) for name in found.forecasts})
@@ -76,17 +75,15 @@ def _calibration(found: Evaluation) -> Figure:
 
 
 def _scatter(found: Evaluation) -> Figure:
-    figure = Figure(figsize=(8.4, 4.0), layout="constrained")
-    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    figure, grid = panels(1, 2, (8.4, 4.0), "predicted", "observed", sharex=True, sharey=True)
     ends = [float(np.min(found.observed)), float(np.max(found.observed))]
     part = slice(0, 300)  # more bars would be illegible, and the page large
-    for axes, name in zip(panels, ("ggp", found.opponent), strict=True):
+    for axes, name in zip(grid[0], ("ggp", found.opponent), strict=True):
         forecast, style = found.forecasts[name], style_of(name)
         axes.plot(ends, ends, color="black", linewidth=0.8)
         look = {"fmt": style.marker, "color": style.color, "markersize": 4, "elinewidth": 0.6, "alpha": 0.8}
         axes.errorbar(forecast.mean[part], found.observed[part], xerr=2 * forecast.std[part], **look)
-        axes.set(title=style.label, xlabel="predicted")
-    panels[0].set_ylabel("observed")
+        axes.set_title(style.label)
     return figure
 
 
@@ -149,14 +146,13 @@ def _result(entries: Sequence[Entry]) -> Result:
 
 
 def _series(arrays: xr.Dataset) -> Figure:
-    figure = Figure(figsize=(8.6, 3.4), layout="constrained")
-    axes = figure.subplots()
+    figure, ((axes,),) = panels(1, 1, (8.6, 3.4), "time", "RMSE")
     largest = int(arrays["members"].max())
     for k in np.flatnonzero(arrays["members"].values == largest):
         error = np.sqrt(np.mean((arrays["mean"].values[k, 0] - arrays["truth"].values[0]) ** 2, axis=1))
         style = style_of(str(arrays["method"].values[k]))
         axes.plot(arrays["time"].values, error, linewidth=1.2, **style.keywords(marker=False))
-    axes.set(xlabel="time", ylabel="RMSE", ylim=(0, None))
+    axes.set_ylim(0, None)
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside right center", frameon=False, fontsize=9, title=f"N = {largest}")
     return figure

@@ -11,9 +11,8 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.colors import Normalize, SymLogNorm
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from bieqno.lab.report.style import TRUTH, style_of
+from bieqno.lab.report.style import TRUTH, panels, style_of
 from bieqno.lab.results import Result
 
 Cases: TypeAlias = Mapping[str, xr.Dataset]
@@ -48,10 +47,10 @@ def regression_figures(result: Result) -> dict[str, Figure]:
 def bands(cases: Cases, methods: Sequence[str], *, cut: bool = False) -> Figure:
     """Draw mean and two-sigma band of each method (row) in each case (column); with `cut` along the diagonal."""
     limits, x_label, y_label = ((-1.8, 3.2), "x₁ = x₂", "f") if cut else ((-0.6, 1.6), "x", "y")
+    size = 4.8 * len(cases) + 0.4, 2.6 * len(methods) + 0.4
+    figure, grid = panels(len(methods), len(cases), size, x_label, y_label, sharex=True, sharey=True)
     # Space between the columns, so that the last tick of one does not touch the first of the next.
-    layout = ConstrainedLayoutEngine(wspace=0.05)
-    figure = Figure(figsize=(4.8 * len(cases) + 0.4, 2.6 * len(methods) + 0.4), layout=layout)
-    grid = figure.subplots(len(methods), len(cases), squeeze=False, sharex=True, sharey=True)
+    figure.set_layout_engine("constrained", wspace=0.05)
     for axes_row, method in zip(grid, methods, strict=True):
         for axes, arrays in zip(axes_row, cases.values(), strict=True):
             _band(axes, arrays, method, arrays["cut_point"].values if cut else slice(None))
@@ -60,12 +59,9 @@ def bands(cases: Cases, methods: Sequence[str], *, cut: bool = False) -> Figure:
                 axes.plot(*data, marker=".", linestyle="none", color="black", markersize=5, label="observations")
             axes.set(ylim=limits, xlim=(0, 1), xticks=(0.0, 0.25, 0.5, 0.75, 1.0))
             axes.spines[["top", "right"]].set_visible(False)
-        axes_row[0].set_ylabel(y_label)
         axes_row[0].legend(fontsize=8, frameon=False, ncols=2, loc="upper left")
     for axes, (case, arrays) in zip(grid[0], cases.items(), strict=True):
         axes.set_title(_title(case, arrays), fontsize=10)
-    for axes in grid[-1]:
-        axes.set_xlabel(x_label)
     return figure
 
 
@@ -109,18 +105,16 @@ def _images(cases: Cases, images: Images, x_label: str, y_label: str, colour_lab
     """Draw a row of named images with one colour scale for each case."""
     rows = {_title(case, arrays): images(arrays) for case, arrays in cases.items()}
     columns = max(len(named) for named, _ in rows.values())
+    size = 3.2 * columns + 0.9, 3.0 * len(cases) + 0.3
+    figure, grid = panels(len(cases), columns, size, x_label, sharex=True, sharey=True)
     # An SVG file puts the first line of a label of two lines nearer to the edge than the layout assumes.
-    layout = ConstrainedLayoutEngine(w_pad=0.1)
-    figure = Figure(figsize=(3.2 * columns + 0.9, 3.0 * len(cases) + 0.3), layout=layout)
-    grid = figure.subplots(len(cases), columns, squeeze=False, sharex=True, sharey=True)
+    figure.set_layout_engine("constrained", w_pad=0.1)
     for axes_row, (title, (named, norm)) in zip(grid, rows.items(), strict=True):
         for axes, (name, values) in zip(axes_row, named.items(), strict=True):
             image = axes.imshow(values.T, origin="lower", extent=(0, 1, 0, 1), cmap="PuOr", norm=norm)
             axes.set_title(name, fontsize=10)
         axes_row[0].set_ylabel(f"{title}\n{y_label}")
         figure.colorbar(image, ax=list(axes_row), shrink=0.85, label=colour_label)
-    for axes in grid[-1]:
-        axes.set_xlabel(x_label)
     return figure
 
 
@@ -128,8 +122,7 @@ def reliability(cases: Cases) -> Figure:
     """Draw the reliability diagram of each case, averaged over its data sets."""
     columns = min(2, len(cases))
     rows = -(-len(cases) // columns)
-    figure = Figure(figsize=(3.6 * columns + 2.6, 3.5 * rows), layout="constrained")
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    figure, grid = panels(rows, columns, (3.6 * columns + 2.6, 3.5 * rows), sharex=True, sharey=True)
     for axes, (case, arrays) in zip(grid.flat, cases.items(), strict=False):
         curves = zip(arrays["method"].values, arrays["reliability"].values, strict=True)
         draw_reliability(axes, arrays["level"].values, {str(method): curve for method, curve in curves})

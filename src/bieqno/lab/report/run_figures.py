@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bieqno.lab.report.style import TRUTH
+from bieqno.lab.report.style import TRUTH, panels
 from bieqno.scores import rank_histogram
 
 Indices: TypeAlias = Sequence[int] | None
@@ -40,9 +40,8 @@ def plot_run(
     if observed is not None and len(observed) != observations:
         raise ValueError(f"expected the variable of each of the {observations} observations, got {len(observed)}")
     time = data["time"].values[part]
-    figure = Figure(figsize=(9, 1.9 * len(chosen) + 0.6), layout="constrained")
-    axes = figure.subplots(len(chosen), 1, sharex=True, squeeze=False)[:, 0]
-    for axis, variable in zip(axes, chosen, strict=True):
+    figure, grid = panels(len(chosen), 1, (9, 1.9 * len(chosen) + 0.6), "time", sharex=True)
+    for axis, variable in zip(grid[:, 0], chosen, strict=True):
         centre, wide = mean[part, variable], deviation[part, variable]
         axis.fill_between(time, centre - 2 * wide, centre + 2 * wide, color=ENSEMBLE, alpha=0.25, lw=0, label="± 2 sd")
         if "posterior" in data and data.sizes["member"] <= 100:
@@ -55,8 +54,7 @@ def plot_run(
                 axis.plot(time, data["observed"].values[part, number], ".", color=OBSERVED, ms=5, label="observed")
         axis.set_ylabel(f"$z_{{{variable + 1}}}$")
         _mark_divergence(axis, data)
-    axes[-1].set_xlabel("time")
-    unique = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    unique = {label: handle for axis in grid.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(list(unique.values()), list(unique), loc="outside upper center", ncols=len(unique), frameon=False)
     return figure
 
@@ -66,9 +64,8 @@ def plot_rank_histogram(data: xr.Dataset, *, burn_in: int = 0, bins: int = 25) -
 
     The dataset has ensembles and truth; the first `burn_in` windows are left out; at most `bins` bars join neighbouring ranks.
     """
-    figure = Figure(figsize=(8, 3), layout="constrained")
-    axes = figure.subplots(1, 2, sharey=True)
-    for axis, name, title in zip(axes, ("prior", "posterior"), ("forecast", "analysis"), strict=True):
+    figure, grid = panels(1, 2, (8, 3), "rank of the truth / (N + 1)", "frequency / expected", sharey=True)
+    for axis, name, title in zip(grid[0], ("prior", "posterior"), ("forecast", "analysis"), strict=True):
         keep = _sound(data, name, burn_in)
         counts = rank_histogram(*(jnp.asarray(data[which].values[keep]) for which in ("truth", name)))
         groups = np.array_split(counts, min(bins, counts.size))
@@ -76,8 +73,7 @@ def plot_rank_histogram(data: xr.Dataset, *, burn_in: int = 0, bins: int = 25) -
         share = np.array([group.sum() for group in groups]) / counts.sum() / widths
         axis.bar(np.cumsum(widths) - widths, share, widths, align="edge", color=ENSEMBLE, edgecolor="white", lw=0.5)
         axis.axhline(1, color=TRUTH, ls="--", lw=1)
-        axis.set(title=title, xlabel="rank of the truth / (N + 1)", xlim=(0, 1))
-    axes[0].set_ylabel("frequency / expected")
+        axis.set(title=title, xlim=(0, 1))
     return figure
 
 
@@ -86,8 +82,7 @@ def plot_spread_error(data: xr.Dataset, *, burn_in: int = 0) -> Figure:
 
     The dataset has ensembles or moments, and truth; the first `burn_in` windows are left out of the groups.
     """
-    figure = Figure(figsize=(9, 3.2), layout="constrained")
-    series, scatter = figure.subplots(1, 2, width_ratios=(2, 1))
+    figure, ((series, scatter),) = panels(1, 2, (9, 3.2), width_ratios=(2, 1))
     keep = _sound(data, "truth", burn_in)
     mean, deviation = _moments(data)
     gap = mean - data["truth"].values

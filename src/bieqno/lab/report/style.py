@@ -9,6 +9,9 @@ import json
 from importlib import resources
 from typing import Any, NamedTuple
 
+import numpy as np
+from matplotlib.figure import Figure
+
 PAPERS_TWO = ("ggp", "gp-se", "EnNF", "EnKF")  # shown first where many curves or images would be hard to read
 FIRST_SHOWN = (*PAPERS_TWO, "gp-matern12", "LETKF tuned", "ETKF tuned")
 TRUTH = "black"
@@ -40,3 +43,16 @@ _STYLES = {method: Style(*style) for method, style in json.loads(asset("styles.j
 def style_of(method: str) -> Style:
     """Return the style of a method; grey under its own name if it has none."""
     return _STYLES.get(method, Style(method, "#666666", "-", "."))
+
+
+def panels(
+    rows: int, columns: int, size: tuple[float, float], x: str = "", y: str = "", **sharing: Any
+) -> tuple[Figure, np.ndarray]:
+    """Return a figure and its grid of axes, labelled at the lower and at the left edge."""
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False, **sharing)
+    for axes in grid[-1]:
+        axes.set_xlabel(x)
+    for axes in grid[:, 0]:
+        axes.set_ylabel(y)
+    return figure, grid
