@@ -1,7 +1,4 @@
-"""Console output of the commands: warnings, tables, progress bars, a JSON log; and checks of output files.
-
-Nothing here imports what takes long: help and wrong usage are answered at once.
-"""
+"""Console output of the commands and checks of output files; nothing here imports what takes long."""
 
 import json
 import os

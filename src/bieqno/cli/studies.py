@@ -5,6 +5,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +29,8 @@ def list_studies() -> None:
     console = Console(highlight=False)
     columns = (Column("study", no_wrap=True), "what it is, and what the paper claims")
     table = Table(*columns, Column("about, on two cores", no_wrap=True), box=None, padding=(0, 2, 1, 0), pad_edge=False)
-    for name, about in ((name, study.description) for name, study in EXPERIMENTS.items()):
+    for name, study in EXPERIMENTS.items():
+        about = study.description
         times = "\n".join(f"{preset:<6} {duration(60 * minutes)}" for preset, minutes in about.minutes.items())
         table.add_row(f"[bold]{name}", f"{about.title}.\n[dim]Claim:[/dim] {about.claim}", times)
     console.print(table)
@@ -104,7 +106,7 @@ def _run_study(
 ) -> None:
     from bieqno.lab.report.page import study_figures
     from bieqno.lab.report.tables import study_tables
-    from bieqno.lab.studies import Cases, provenance, run_key, write_result
+    from bieqno.lab.studies import Cases, provenance, read_result, run_key, write_result
     from bieqno.persistence.tensorfile import PersistenceError
 
     name = study.name
@@ -112,7 +114,11 @@ def _run_study(
     chosen = "".join(f" --only {shlex.quote(method)}" for method in only)
     command = f"bieqno run {name} --preset {preset} --seed {seed}{chosen}"
     config |= {"only": only, "key": run_key(config), "command": command}
-    if resume and _is_finished(out / name, config["key"], only):
+    old: Any = {}
+    if resume:
+        with suppress(OSError, KeyError, TypeError, ValueError):  # a result that cannot be read is made again
+            old = read_result(out / name).config
+    if (old.get("key"), old.get("only")) == (config["key"], only):
         text = f"{name} is finished already, in {out / name}"
         return reporter.report("already", text, experiment=name, folder=str(out / name))
     cases = Cases.beside(out, name, config["key"])
@@ -138,17 +144,6 @@ def _run_study(
     took = config["wall_seconds"]
     text = f"{name} took {duration(took)}; its numbers, arrays and figures are in {folder}\n"
     return reporter.report("result", text, experiment=name, folder=str(folder), seconds=took)
-
-
-def _is_finished(folder: Path, key: str, only: list[str]) -> bool:
-    """Return whether the folder holds a whole result of this very run; one that cannot be read is made again."""
-    from bieqno.lab.studies import read_result
-
-    try:
-        config = read_result(folder).config
-    except (OSError, KeyError, TypeError, ValueError):
-        return False
-    return config.get("key") == key and config.get("only") == only
 
 
 def _print_how_to_resume(what: str, count: int) -> None:

@@ -27,23 +27,15 @@ def init(
     """
     from bieqno.persistence import replace_file
 
+    example = files("bieqno.cli") / "example"
     there = [name for name in _EXAMPLE if (folder / name).exists()]
     if there:
         raise ValueError(f"{folder} already holds {' and '.join(there)}; choose another folder")
     folder.mkdir(parents=True, exist_ok=True)
     for name in _EXAMPLE:
-        replace_file(folder / name, (files("bieqno.cli") / "example" / name).read_bytes())
-    typer.echo(f"""written to {folder}: {", ".join(_EXAMPLE)}
-
-Next, and then again after you have changed them to your own model:
-  cd {shlex.quote(str(folder))}
-  bieqno simulate setup.toml --out obs.nc
-  bieqno train-filter setup.toml --out filter.bieqno
-  bieqno assimilate setup.toml --observations obs.nc --filter filter.bieqno --out analysis.nc
-  bieqno compare setup.toml --filter filter.bieqno --out comparison
-
-Observations of your own are a netCDF file with a variable by time and observed value, one row per window, NaN where a
-value is missing; `bieqno simulate` writes one of that form.""")
+        replace_file(folder / name, (example / name).read_bytes())
+    text = (example / "next_steps.txt").read_text(encoding="utf-8").rstrip()
+    typer.echo(text.format(folder=folder, files=", ".join(_EXAMPLE), quoted=shlex.quote(str(folder))))
 
 
 def simulate(

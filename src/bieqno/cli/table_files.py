@@ -119,8 +119,8 @@ def _usable_inputs(frame: pd.DataFrame, targets: Iterable[str], source: Path) ->
     others = [name for name in frame.columns if name not in set(targets)]
     texts = [name for name in others if not _is_numeric(frame[name])]
     unnamed = [name for name in others if name not in texts and name.startswith("Unnamed:")]
-    whys = (f"numbers left out: {', '.join(texts)}", "a name left out (row numbers?)")
-    for left_out, why in zip((texts, unnamed), whys, strict=True):
+    whys = {f"numbers left out: {', '.join(texts)}": texts, "a name left out (row numbers?)": unnamed}
+    for why, left_out in whys.items():
         if left_out:
             warn(f"{len(left_out)} column{'s' * (len(left_out) > 1)} of {source} without {why}")
     inputs = [name for name in others if name not in {*texts, *unnamed}]

@@ -69,7 +69,12 @@ def predict(
 
     Example: bieqno predict model.bieqno new.csv --out out.csv --samples 10
     """
-    probabilities = _probabilities(quantiles)
+    try:
+        probabilities = [float(part) for part in quantiles.split(",") if part.strip()]
+    except ValueError:
+        probabilities = [math.nan]
+    if not all(0 < value < 1 for value in probabilities):
+        raise typer.BadParameter(f"probabilities lie between 0 and 1, as in 0.05,0.5,0.95; got {quantiles!r}")
     import numpy as np
     import pandas as pd
 
@@ -191,13 +196,3 @@ def _predictions(fitted: Any, X: Any, probabilities: list[float], samples: int, 
         if draws is not None:
             columns |= {f"{prefix}sample_{i + 1}": draws[:, k, i] for i in range(samples)}
     return pd.DataFrame(columns)
-
-
-def _probabilities(text: str) -> list[float]:
-    try:
-        values = [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        values = [math.nan]
-    if not all(0 < value < 1 for value in values):
-        raise typer.BadParameter(f"probabilities lie between 0 and 1, as in 0.05,0.5,0.95; got {text!r}")
-    return values

@@ -143,7 +143,11 @@ def _regression_charts(result: Result) -> Iterator[Chart]:
         yield Chart("maps", content, ("maps",))
         views = {title: _bands(a, a["cut_point"].values) for title, a in cases.items()}
         yield Chart("diagonal", _plot(views, "x₁ = x₂", "f", [-1.8, 3.2]), ("diagonal",))
-    views = {title: _reliability(a) for title, a in cases.items()}
+    views = {}
+    for title, a in cases.items():
+        level, pairs = _short(a["level"].values), zip(a["method"].values, a["reliability"].values, strict=True)
+        series = [{"method": str(method), "x": level, "y": _short(curve)} for method, curve in pairs]
+        views[title] = {"truth": {"x": [0, 1], "y": [0, 1], "label": "calibrated"}, "series": series}
     content = _plot(views, "nominal coverage", "observed coverage", [0.0, 1.02])
     yield Chart("reliability", content, ("reliability",))
 
@@ -173,10 +177,3 @@ def _map(arrays: xr.Dataset) -> dict[str, Any]:
     series = [{"method": str(method), "values": image(mean)} for method, mean in pairs]
     truth, extent = image(arrays["truth"].values), [0, 1, 0, 1]
     return {"rows": len(keep), "columns": len(keep), "extent": extent, "truth": truth, "series": series}
-
-
-def _reliability(arrays: xr.Dataset) -> dict[str, Any]:
-    level = _short(arrays["level"].values)
-    pairs = zip(arrays["method"].values, arrays["reliability"].values, strict=True)
-    series = [{"method": str(method), "x": level, "y": _short(curve)} for method, curve in pairs]
-    return {"truth": {"x": [0, 1], "y": [0, 1], "label": "calibrated"}, "series": series}

@@ -55,14 +55,14 @@ def judge_all(results: Iterable[Result]) -> list[Judged]:
 
 def _judge(claim: Claim, results: Sequence[Result]) -> Judged:
     """Judge by the first result that has all that the claim needs: one of selected methods may lack it."""
-    lacking = []
+    lacking = None
     for result in results:
         try:
             return Judged(claim, claim.judge(result.parts()[claim.experiment]), result.experiment, result.preset)
         except KeyError as missing:
             found = Finding("not run", f"there is no {missing.args[0]}")
-            lacking.append(Judged(claim, found, result.experiment, result.preset))
-    return lacking[0] if lacking else Judged(claim, Finding("not run", f"bieqno run {claim.experiment}"))
+            lacking = lacking or Judged(claim, found, result.experiment, result.preset)
+    return lacking or Judged(claim, Finding("not run", f"bieqno run {claim.experiment}"))
 
 
 def _verdict(wins: Iterable[bool]) -> Verdict:
@@ -184,13 +184,11 @@ def _lower(ours: Row, theirs: Row) -> bool:
 
 
 def works_with_two(result: Result) -> Finding:
-    """Judge whether at the smallest size EnNF is better than EnKF, and works where EnKF does not.
-
-    A filter works if no run diverges and its error is less than half of that without assimilation.
-    """
+    """Judge whether at the smallest size EnNF is better than EnKF, and works where EnKF does not."""
     size = _sizes(result)[0]
     ours, theirs = _errors(result, size, "paper")
     free = _row(result, "N=1", "baseline", "relative_rmse", "paper")
+    # A filter works if no run diverges and its error is less than half of that without assimilation.
     works, other_works = (not row.diverged and row.value < free.value / 2 for row in (ours, theirs))
     further = [f"on unseen truths: {_against(*_errors(result, size, 'unseen'))}", *_tuned(result, [size])]
     number = f"relative RMSE with N = {size}: {_against(ours, theirs)}; without assimilation {_in_words(free)}"
@@ -242,9 +240,6 @@ def plays_roles(result: Result) -> Finding:
 
 
 _BETTER = "gGP predicts a function with jumps better than a Gaussian process with the squared exponential kernel."
-_SMOOTHS = "gGP captures the jumps that the Gaussian process smooths."
-_WAVES = "gGP predicts the function of four scales better than the Gaussian process."
-_EMULATES = "Trained on EnKF, EnNF does as well as its teacher where the teacher does well."
 _FILTERS = {
     "EnNF works with two members, where EnKF does not.": works_with_two,
     "EnNF has lower errors than EnKF at every ensemble size.": lower_at_all_sizes,
@@ -252,11 +247,13 @@ _FILTERS = {
 }
 CLAIMS = (
     Claim("step-1d", _BETTER, beats(rmse="RMSE", nlpd="NLPD")),
-    Claim("step-1d", _SMOOTHS, beats(rmse_near_jump="RMSE near jumps")),
+    Claim(
+        "step-1d", "gGP captures the jumps that the Gaussian process smooths.", beats(rmse_near_jump="RMSE near jumps")
+    ),
     Claim("step-1d", "Its advantage is largest with few observations.", most_with_few),
-    Claim("trig-2d", _WAVES, beats(rmse="RMSE")),
+    Claim("trig-2d", "gGP predicts the function of four scales better than the Gaussian process.", beats(rmse="RMSE")),
     Claim("trig-2d", "gGP finds all four scales, the Gaussian process at best three.", finds_the_scales),
     *(Claim(name, text, judge) for text, judge in _FILTERS.items() for name in ("lorenz63", "lorenz96")),
-    Claim("lorenz63", _EMULATES, emulates),
+    Claim("lorenz63", "Trained on EnKF, EnNF does as well as its teacher where the teacher does well.", emulates),
     Claim("super-filter", "One EnNF can represent a series of ensemble filters.", plays_roles),
 )

@@ -1,7 +1,4 @@
-"""Figures of the filtering studies (section 3.2 of the paper), drawn from stored rows and arrays alone.
-
-A figure of one run shows the first. A run that diverged is drawn up to its divergence, and marked.
-"""
+"""Figures of the filtering studies (section 3.2 of the paper), from stored rows and arrays alone; of runs the first."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -51,7 +48,15 @@ def errors(result: Result) -> Figure:
     for axes, protocol in zip(grid[0], shown, strict=True):
         rows = result.select(protocol=protocol, metric=metric)
         for place, own in enumerate(by_method(rows).values()):
-            _error_line(axes, own, 0.98 - 0.035 * place)
+            method, style = own[0].method, style_of(own[0].method)
+            if len({row.ensemble_size for row in own}) == 1 and method in ONE_SIZE:
+                label = style.label if method == "baseline" else f"{style.label}, N = {own[0].ensemble_size:,}"
+                axes.axhline(own[0].value, linewidth=1.2, **style._replace(label=label).keywords(marker=False))
+                continue
+            _bars(axes, [row.ensemble_size or 0 for row in own], own, markersize=5, linewidth=1.4)
+            for row in (row for row in own if row.diverged):
+                x, height = float(row.ensemble_size or 0), 0.98 - 0.035 * place  # each method has its own height
+                _note(axes, x, height, f"✕{row.diverged}", style.color, ha="center")
         axes.set_xscale("log", base=2)
         axes.set(yscale="log", title=PROTOCOL_NAMES.get(protocol, protocol))
         ticks = sorted({row.ensemble_size for row in rows if row.ensemble_size and row.method not in ONE_SIZE})
@@ -65,19 +70,6 @@ def errors(result: Result) -> Figure:
     if any(row.diverged for row in result.rows):
         figure.supylabel("✕k: k of the runs diverged", fontsize=8)
     return figure
-
-
-def _error_line(axes: Axes, rows: Sequence[Row], height: float) -> None:
-    """Draw the errors of one method; its diverged runs are counted at a height of the panel."""
-    method, style = rows[0].method, style_of(rows[0].method)
-    if len({row.ensemble_size for row in rows}) == 1 and method in ONE_SIZE:
-        label = style.label if method == "baseline" else f"{style.label}, N = {rows[0].ensemble_size:,}"
-        axes.axhline(rows[0].value, linewidth=1.2, **style._replace(label=label).keywords(marker=False))
-        return
-    _bars(axes, [row.ensemble_size or 0 for row in rows], rows, markersize=5, linewidth=1.4)
-    for row in rows:
-        if row.diverged:
-            _note(axes, float(row.ensemble_size or 0), height, f"✕{row.diverged}", style.color, ha="center")
 
 
 def _note(axes: Axes, x: float, height: float, text: str, color: str, **place: Any) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -52,11 +52,7 @@ def title_and_caption(figure: str) -> tuple[str, str]:
 
 
 def write_page(folder: str | os.PathLike[str]) -> Path:
-    """Write ``report.html`` from all results in a folder, replacing an older one in one step.
-
-    Raises:
-        ValueError: if there is no result in it, one that cannot be read, or two of one experiment.
-    """
+    """Write ``report.html`` from all results in a folder; ValueError if there is none, a damaged one, or one twice."""
     folder = Path(folder)
     # Hidden folders are left by a run that was killed while it wrote.
     found = [path.parent for path in sorted(folder.glob(f"*/{METRICS_FILE}")) if path.parent.name[0] != "."]
@@ -92,18 +88,24 @@ def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
         "styles": {method: style_of(method)._asdict() for method in methods},
         "colours": {name: [to_hex(colormaps[name](place / 32)) for place in range(33)] for name in ("viridis", "PuOr")},
     }
+    embedded = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     judged = judge_all(result for result, _ in results)
     verdicts = [one.finding.verdict for one in judged]
     names = [escape(result.experiment) for result, _ in results]
+    config = results[0][0].config
+    version = defaultdict(lambda: "?", config.get("versions", {}))
+    system = config.get("platform", {}).get("system", "unknown system")
+    made = f"bieqno {version['bieqno']}, commit {config.get('commit') or 'unknown'}"
     return Template(asset("page.html")).substitute(
         style=asset("page.css"),
         script="\n".join(asset(name) for name in _SCRIPTS),
-        data=_json_in_html(content),
+        # Escaped, so that no text of it ends the element that it is in.
+        data=embedded.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"),
         counts=", ".join(_verdict(one, f"{verdicts.count(one)} ") for one in get_args(Verdict) if one in verdicts),
         claims="\n".join(_claim(one) for one in judged),
         navigation="\n".join(f'<a href="#{name}">{name}</a>' for name in names),
         sections="\n".join(sections),
-        origin=_origin(results[0][0].config),
+        origin=escape(f"{made}, JAX {version['jax']}, Python {version['python']}, {system}"),
     )
 
 
@@ -123,13 +125,6 @@ def _claim(judged: Judged) -> str:
 
 def _verdict(verdict: Verdict, count: str = "") -> str:
     return f'<span class="verdict {verdict.replace(" ", "-")}">{count}{verdict}</span>'
-
-
-def _origin(config: Mapping[str, Any]) -> str:
-    version = defaultdict(lambda: "?", config.get("versions", {}))
-    system = config.get("platform", {}).get("system", "unknown system")
-    made = f"bieqno {version['bieqno']}, commit {config.get('commit') or 'unknown'}"
-    return escape(f"{made}, JAX {version['jax']}, Python {version['python']}, {system}")
 
 
 def _section(result: Result, figures: dict[str, str], data: dict[str, Any]) -> str:
@@ -180,9 +175,3 @@ def _data_uri(svg: str) -> str:
     """Return an image as address; a tenth of a point is exact enough for a path."""
     small = re.sub(r' d="[^"]*"', lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]), svg)
     return f"data:image/svg+xml,{quote(' '.join(small.split()), safe=_SAFE)}"
-
-
-def _json_in_html(content: Any) -> str:
-    """Return JSON that cannot end the element that it is in."""
-    text = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")

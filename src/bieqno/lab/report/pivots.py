@@ -6,7 +6,7 @@ for each case, with a column per metric; where only one metric was measured, the
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bieqno.lab.results import Result, Row
@@ -96,12 +96,9 @@ def error_metric(result: Result) -> str:
     return next(common, next(iter(ERRORS)))
 
 
-def by_method(rows: Iterable[Row]) -> dict[str, list[Row]]:
+def by_method(rows: Sequence[Row]) -> dict[str, list[Row]]:
     """Return the rows of each method, in the order of their appearance."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row.method, []).append(row)
-    return found
+    return {name: [row for row in rows if row.method == name] for name in dict.fromkeys(row.method for row in rows)}
 
 
 def case_title(case: str) -> str:
@@ -140,16 +137,14 @@ def _filter_pivots(result: Result) -> Iterator[Pivot]:
         columns = list(dict.fromkeys(map(heading, sorted(own, key=lambda row: row.ensemble_size or 0))))
         metric, about = FILTER_METRICS[key], f", {protocol}" if protocol else ""
         title = f"{result.experiment}{about}: {metric.name} (preset {result.preset})"
-        caption, corner = _filter_caption(own, metric, protocol), "N" if protocol else ""
+        counts = sorted({row.n + (row.diverged or 0) for row in own})
+        runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+        sizes = " by ensemble size N" if protocol else f", N = {own[0].ensemble_size}"
+        caption = metric.name[0].upper() + metric.name[1:] + sizes + f", mean of {runs} runs" * (counts[-1] > 1)
+        if protocol:
+            caption = f"{_PROTOCOLS.get(protocol, f'Network: {protocol}')}. {caption}"
+        corner = "N" if protocol else ""
         yield Pivot(title, caption, corner, columns, [metric] * len(columns), _lines(own, heading))
-
-
-def _filter_caption(rows: Sequence[Row], metric: Metric, protocol: str | None) -> str:
-    counts = sorted({row.n + (row.diverged or 0) for row in rows})
-    runs = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    sizes = " by ensemble size N" if protocol else f", N = {rows[0].ensemble_size}"
-    caption = metric.name[0].upper() + metric.name[1:] + sizes + (f", mean of {runs} runs" if counts[-1] > 1 else "")
-    return f"{_PROTOCOLS.get(protocol, f'Network: {protocol}')}. {caption}" if protocol else caption
 
 
 def _regression_pivots(result: Result) -> Iterator[Pivot]:
@@ -178,5 +173,5 @@ def _regression_pivots(result: Result) -> Iterator[Pivot]:
         )  # fmt: skip
 
 
-def _lines(rows: Iterable[Row], heading: Callable[[Row], str]) -> dict[str, dict[str, Row]]:
+def _lines(rows: Sequence[Row], heading: Callable[[Row], str]) -> dict[str, dict[str, Row]]:
     return {method: {heading(row): row for row in own} for method, own in by_method(rows).items()}

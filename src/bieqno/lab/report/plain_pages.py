@@ -14,7 +14,7 @@ import xarray as xr
 from matplotlib.figure import Figure
 
 from bieqno.lab.report.filter_figures import errors
-from bieqno.lab.report.pivots import Pivot, pivots
+from bieqno.lab.report.pivots import pivots
 from bieqno.lab.report.regression_figures import draw_reliability
 from bieqno.lab.report.style import asset, panels, style_of
 from bieqno.lab.report.tables import plain_rows
@@ -92,16 +92,13 @@ def comparison_page(
 ) -> str:
     """Return the page that shows which filter has the lowest error in a twin experiment, at which ensemble size."""
     runs, windows = arrays["truth"].shape[:2]
-    caption = (
-        f"RMSE ± standard error over {runs} truths that no filter was trained or tuned on, {windows} windows each, without the "
-        f"first {burn_in}. ✕k: k of the runs diverged, the error is that of the others."
-    )
+    caption = _CAPTIONS["scores"].format(runs=runs, windows=windows, burn_in=burn_in)
     result = _result(entries)
-    settings = []
-    for one in entries:
-        if one.settings:
-            chosen = ", ".join(f"{key} {value:g}" for key, value in one.settings.items())
-            settings.append([style_of(one.method).label, str(one.members), chosen])
+    settings = [
+        [style_of(one.method).label, str(one.members), ", ".join(f"{key} {x:g}" for key, x in one.settings.items())]
+        for one in entries
+        if one.settings
+    ]
     parts = {
         "scores": _table(comparison_rows(entries), caption),
         "errors": _drawing(errors(result), _CAPTIONS["errors"]),
@@ -115,7 +112,7 @@ def comparison_page(
 
 def comparison_verdict(entries: Sequence[Entry]) -> str:
     """Return the best filter of each ensemble size in a sentence."""
-    pivot, said = _errors(entries), []
+    pivot, said = pivots(_result(entries))[0], []
     for size in pivot.columns:
         best = pivot.best(size)
         found = f"{style_of(best).label} ({pivot.lines[best][size].value:.3f})" if best else "none (all diverged)"
@@ -125,12 +122,8 @@ def comparison_verdict(entries: Sequence[Entry]) -> str:
 
 def comparison_rows(entries: Sequence[Entry]) -> PlainTable:
     """Return the table of errors: one row per filter, one column per ensemble size."""
-    (_, *sizes), rows, best = plain_rows(_errors(entries))
+    (_, *sizes), rows, best = plain_rows(pivots(_result(entries))[0])
     return ["filter", *(f"N = {size}" for size in sizes)], rows, best
-
-
-def _errors(entries: Sequence[Entry]) -> Pivot:
-    return pivots(_result(entries))[0]
 
 
 def _result(entries: Sequence[Entry]) -> Result:

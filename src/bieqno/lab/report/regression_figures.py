@@ -1,7 +1,4 @@
-"""Figures of the regression studies (section 3.1 of the paper), drawn from stored arrays alone.
-
-A figure of one data set shows the first repetition.
-"""
+"""Figures of the regression studies (section 3.1 of the paper), from stored arrays alone; of repetitions the first."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -53,7 +50,13 @@ def bands(cases: Cases, methods: Sequence[str], *, cut: bool = False) -> Figure:
     figure.set_layout_engine("constrained", wspace=0.05)
     for axes_row, method in zip(grid, methods, strict=True):
         for axes, arrays in zip(axes_row, cases.values(), strict=True):
-            _band(axes, arrays, method, arrays["cut_point"].values if cut else slice(None))
+            which = arrays["cut_point"].values if cut else slice(None)
+            style, x = style_of(method), arrays["x"].values[which, 0]
+            axes.plot(x, arrays["truth"].values[which], color=TRUTH, linewidth=1.2, label="truth")
+            mean, std = (arrays[name].sel({"method": method}).values[0, which] for name in ("mean", "std"))
+            band = {"color": style.color, "alpha": 0.25, "linewidth": 0, "label": "± 2 sd"}
+            axes.fill_between(x, mean - 2 * std, mean + 2 * std, **band)
+            axes.plot(x, mean, color=style.color, linewidth=1.6, label=style.label)
             if not cut:
                 data = arrays["x_observed"].values[0, :, 0], arrays["y_observed"].values[0]
                 axes.plot(*data, marker=".", linestyle="none", color="black", markersize=5, label="observations")
@@ -63,14 +66,6 @@ def bands(cases: Cases, methods: Sequence[str], *, cut: bool = False) -> Figure:
     for axes, (case, arrays) in zip(grid[0], cases.items(), strict=True):
         axes.set_title(_title(case, arrays), fontsize=10)
     return figure
-
-
-def _band(axes: Axes, arrays: xr.Dataset, method: str, which: slice | np.ndarray) -> None:
-    style, x = style_of(method), arrays["x"].values[which, 0]
-    axes.plot(x, arrays["truth"].values[which], color=TRUTH, linewidth=1.2, label="truth")
-    mean, std = (arrays[name].sel({"method": method}).values[0, which] for name in ("mean", "std"))
-    axes.fill_between(x, mean - 2 * std, mean + 2 * std, color=style.color, alpha=0.25, linewidth=0, label="± 2 sd")
-    axes.plot(x, mean, color=style.color, linewidth=1.6, label=style.label)
 
 
 def maps(cases: Cases, methods: Sequence[str]) -> Figure:

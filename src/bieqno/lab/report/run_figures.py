@@ -54,7 +54,8 @@ def plot_run(
                 axis.plot(time, data["observed"].values[part, number], ".", color=OBSERVED, ms=5, label="observed")
         axis.set_ylabel(f"$z_{{{variable + 1}}}$")
         _mark_divergence(axis, data)
-    unique = {label: handle for axis in grid.flat for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    labelled = (pair for axis in grid.flat for pair in zip(*axis.get_legend_handles_labels(), strict=True))
+    unique = {label: handle for handle, label in labelled}
     figure.legend(list(unique.values()), list(unique), loc="outside upper center", ncols=len(unique), frameon=False)
     return figure
 

@@ -64,9 +64,8 @@ def plain_rows(pivot: Pivot) -> tuple[list[str], list[list[str]], list[tuple[int
         [style_of(method).label, *(_cell(row, metric, True) for row, metric, _ in pivot.cells(line))]
         for method, line in pivot.lines.items()
     ]
-    methods = list(pivot.lines)
-    winners = enumerate((pivot.best(column) for column in pivot.columns), start=1)
-    best = [(methods.index(winner), place) for place, winner in winners if winner is not None]
+    marks = ((i, enumerate(pivot.cells(line), start=1)) for i, line in enumerate(pivot.lines.values()))
+    best = [(i, j) for i, cells in marks for j, (_, _, is_best) in cells if is_best]
     return [pivot.corner, *pivot.columns], rows, best
 
 

@@ -73,23 +73,26 @@ def read_system_file(path: Path) -> SystemFile:
             raise ValueError(f"{path}: {key!r} in [{table}], {name!r}: {error}") from error
 
     def find_places(table: str, count: int, period: Any) -> Places | None:
-        rows = _array(f"{count} positions, one row each", (count,), (count, None))
-
         def place(item: Any) -> Places:
-            positions = rows(item).reshape(count, -1)
+            positions = _array(item, f"{count} positions, one row each", (count,), (count, None)).reshape(count, -1)
             axes = positions.shape[1]
             if isinstance(period, tuple) and len(period) != axes:
                 raise ValueError(f"'period' has {len(period)} numbers, 'positions' have {axes} coordinates")
             return Places(positions, period=period)
 
-        given: Places | None = find(table, "places", _instance(Places, "Places.grid(40, period=40.0)"))
+        given: Places | None = find(
+            table, "places", lambda item: _instance(item, Places, "Places.grid(40, period=40.0)")
+        )
         return given or find(table, "positions", place)
 
-    state = jnp.asarray(find("model", "state", _array("a state, a vector of numbers", (None,))), float)
+    state = jnp.asarray(
+        find("model", "state", lambda item: _array(item, "a state, a vector of numbers", (None,))), float
+    )
     model = find("model", "object", lambda item: _tried(_object(item), state))
-    observation = find("observation", "object", _instance(Observation, "Observation([0, 2], 1.0)"))
+    observation = find("observation", "object", lambda item: _instance(item, Observation, "Observation([0, 2], 1.0)"))
     n, m = len(state), find("observation", "object", lambda item: item.size(len(state)))
-    first = find("ensemble", "first", _array(f"a state ({n},) or members (N, {n})", (n,), (None, n)))
+    either = f"a state ({n},) or members (N, {n})"
+    first = find("ensemble", "first", lambda item: _array(item, either, (n,), (None, n)))
     spread = np.asarray(settings.ensemble.spread, float)
     if spread.shape not in {(), (n,)}:
         raise ValueError(f"{path}: 'spread' in [ensemble] is one number or {n}, got {settings.ensemble.spread}")
@@ -178,8 +181,7 @@ def _check_numbers(settings: Settings) -> None:
     compare, training, model, observation = settings.compare, settings.training, settings.model, settings.observation
     placed = model.places or model.positions
     if compare.burn_in >= compare.windows:
-        found = f"it is {compare.burn_in} of {compare.windows} 'windows'"
-        raise ValueError(f"'burn_in' in [compare] leaves nothing: {found}")
+        raise ValueError(f"'burn_in' in [compare] leaves nothing of {compare.windows} 'windows'")
     if placed and not compare.radius:
         raise ValueError("where places or positions are given, [compare] needs values of 'radius' to try")
     if model.places and (model.positions or model.period):
@@ -203,27 +205,20 @@ def _object(item: Any) -> Any:
     return item
 
 
-def _instance(cls: type[Any], example: str) -> Callable[[Any], Any]:
-    def check(item: Any) -> Any:
-        if not isinstance(item, cls):
-            kind = (item if isinstance(item, type) else type(item)).__name__
-            raise ValueError(f"expected a bieqno.assimilation.{cls.__name__}, as in {example}, got {kind}")
-        return item
-
-    return check
+def _instance(item: Any, cls: type[Any], example: str) -> Any:
+    if not isinstance(item, cls):
+        kind = (item if isinstance(item, type) else type(item)).__name__
+        raise ValueError(f"expected a bieqno.assimilation.{cls.__name__}, as in {example}, got {kind}")
+    return item
 
 
-def _array(what: str, *shapes: tuple[int | None, ...]) -> Callable[[Any], Float[np.ndarray, "..."]]:
-    """Return a function that turns an object into finite numbers of one of some shapes, None for any length."""
-
-    def convert(item: Any) -> Float[np.ndarray, "..."]:
-        values = np.asarray(item, float)
-        alike = (shape for shape in shapes if len(shape) == values.ndim)
-        fits = any(all(k in (None, n) for k, n in zip(shape, values.shape, strict=True)) for shape in alike)
-        if not values.size or not fits:
-            raise ValueError(f"expected {what}, got shape {values.shape}")
-        if not np.isfinite(values).all():
-            raise ValueError("it holds values that are not finite")
-        return values
-
-    return convert
+def _array(item: Any, what: str, *shapes: tuple[int | None, ...]) -> Float[np.ndarray, "..."]:
+    """Return an object as finite numbers of one of some shapes, None for any length."""
+    values = np.asarray(item, float)
+    alike = (shape for shape in shapes if len(shape) == values.ndim)
+    fits = any(all(k in (None, n) for k, n in zip(shape, values.shape, strict=True)) for shape in alike)
+    if not values.size or not fits:
+        raise ValueError(f"expected {what}, got shape {values.shape}")
+    if not np.isfinite(values).all():
+        raise ValueError("it holds values that are not finite")
+    return values

@@ -7,13 +7,11 @@ import operator
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from bieqno.lab.texts import did_you_mean
 
 T = TypeVar("T")
-
 
 # A number with its lower bound.
 Count = Annotated[int, "at least", 1]
@@ -23,8 +21,7 @@ NotNegative = Annotated[float, "at least", 0]
 NotNegativeCount = Annotated[int, "at least", 0]
 
 
-@dataclass(frozen=True)
-class ModelTable:
+class ModelTable(NamedTuple):
     """``[model]``: objects are named as ``module:object``."""
 
     object: str  # the dynamics, from one state to the state one window later
@@ -36,8 +33,7 @@ class ModelTable:
     period: Positive | tuple[Positive, ...] | None = None  # ... the circumference of a periodic domain
 
 
-@dataclass(frozen=True)
-class ObservationTable:
+class ObservationTable(NamedTuple):
     """``[observation]``: where the observed values are is needed only where no components of the state are observed."""
 
     object: str  # an `Observation`
@@ -45,8 +41,7 @@ class ObservationTable:
     positions: str | None = None
 
 
-@dataclass(frozen=True)
-class EnsembleTable:
+class EnsembleTable(NamedTuple):
     """``[ensemble]``: the ensemble that an assimilation starts from."""
 
     members: Several = 20
@@ -54,8 +49,7 @@ class EnsembleTable:
     first: str | None = None  # the mean, or a whole ensemble; if not given, members are states of a free run
 
 
-@dataclass(frozen=True)
-class LocalTable:
+class LocalTable(NamedTuple):
     """``[filter] kind = "local"``: a `LocalEnNF`; radius and reach follow from the places if not given."""
 
     radius: Positive | None = None
@@ -65,24 +59,23 @@ class LocalTable:
     channels: Count = 8
 
 
-@dataclass(frozen=True)
-class LearnedGainTable:
+class LearnedGainTable(NamedTuple):
     """``[filter] kind = "learned-gain"``: a `LearnedGain`."""
 
     width: Count = 64
     depth: Count = 3
 
 
-@dataclass(frozen=True)
-class EnNFTable(LearnedGainTable):
+class EnNFTable(NamedTuple):
     """``[filter] kind = "ennf"``: an `EnNF`."""
 
+    width: Count = 64
+    depth: Count = 3
     object: str = "bieqno.assimilation:EnNF"  # called as EnNF is: with the number of observed values, width, depth, key
     own_steps: NotNegativeCount = 0  # further training steps with separate weights for each variable
 
 
-@dataclass(frozen=True)
-class TruthTable:
+class TruthTable(NamedTuple):
     """``[training] objective = "truth"``: see `bieqno.assimilation.AgainstTruth`."""
 
     steps: Count = 2500
@@ -94,8 +87,7 @@ class TruthTable:
     learning_rate: Positive = 2e-3
 
 
-@dataclass(frozen=True)
-class ImitationTable:
+class ImitationTable(NamedTuple):
     """``[training] objective = "imitation"``: see `bieqno.assimilation.Imitation`."""
 
     steps: Count = 1000
@@ -113,8 +105,7 @@ class ImitationTable:
     learning_rate: Positive = 2e-3
 
 
-@dataclass(frozen=True)
-class ValidationTable:
+class ValidationTable(NamedTuple):
     """``[validation]``: the truths that decide about early stopping; defaults as in `bieqno.assimilation.Validation`."""
 
     truths: Count | None = None
@@ -124,8 +115,7 @@ class ValidationTable:
     patience: Count | None = None  # validations without improvement before training stops
 
 
-@dataclass(frozen=True)
-class CompareTable:
+class CompareTable(NamedTuple):
     """``[compare]``: the twin experiment in which filters are compared."""
 
     sizes: tuple[Several, ...] = (4, 16)
@@ -138,22 +128,22 @@ class CompareTable:
     radius: tuple[Positive, ...] = ()  # values to try where places are known: where an observation's influence ends
 
 
-CHOICES: Mapping[str, Mapping[str, type[Any]]] = {
-    "kind": {"local": LocalTable, "ennf": EnNFTable, "learned-gain": LearnedGainTable},
-    "objective": {"truth": TruthTable, "imitation": ImitationTable},
+# By table: the key that chooses its class, and the classes, the default first.
+CHOICES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "filter": ("kind", {"local": LocalTable, "ennf": EnNFTable, "learned-gain": LearnedGainTable}),
+    "training": ("objective", {"truth": TruthTable, "imitation": ImitationTable}),
 }
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """The whole file."""
 
     model: ModelTable
     observation: ObservationTable
     seed: NotNegativeCount = 0
     ensemble: EnsembleTable = EnsembleTable()
-    filter: LocalTable | EnNFTable | LearnedGainTable = field(default=LocalTable(), metadata={"choice": "kind"})
-    training: TruthTable | ImitationTable = field(default=TruthTable(), metadata={"choice": "objective"})
+    filter: LocalTable | EnNFTable | LearnedGainTable = LocalTable()
+    training: TruthTable | ImitationTable = TruthTable()
     validation: ValidationTable = ValidationTable()
     compare: CompareTable = CompareTable()
 
@@ -170,38 +160,35 @@ def check_table(cls: type[T], given: dict[str, Any], *, place: str = "") -> T:
         ValueError: unknown key 'membres' in [ensemble]; did you mean 'members'?
     """
     where = f" in [{place}]" if place else ""
-    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]  # a dataclass, as its callers know
     hints = typing.get_type_hints(cls, include_extras=True)
-    for key in given.keys() - known.keys():
-        raise ValueError(f"unknown key {key!r}{where}; {did_you_mean(key, known)}")
+    for key in given.keys() - hints.keys():
+        raise ValueError(f"unknown key {key!r}{where}; {did_you_mean(key, hints)}")
+    optional = cls._field_defaults  # type: ignore[attr-defined]  # a NamedTuple, as its callers know
+    for key in (key for key in hints if key not in {*given, *optional}):
+        raise ValueError(f"there is no {key!r}{where}" if place else f"there is no table [{key}]")
     values: dict[str, Any] = {}
-    for key, item in known.items():
-        if key not in given:
-            if item.default is MISSING and item.default_factory is MISSING:
-                raise ValueError(f"there is no {key!r}{where}" if place else f"there is no table [{key}]")
-        elif "choice" in item.metadata or getattr(hints[key], "__module__", "") == __name__:
-            if not isinstance(given[key], dict):
-                raise ValueError(f"{key!r} is a table, written [{key}]; got {given[key]!r}")
-            choice = item.metadata.get("choice")
-            table, content = (hints[key], given[key]) if choice is None else _chosen_table(given[key], key, choice)
+    for key, value in given.items():
+        if key in CHOICES or hasattr(hints[key], "_fields"):
+            if not isinstance(value, dict):
+                raise ValueError(f"{key!r} is a table, written [{key}]; got {value!r}")
+            table, content = _chosen_table(value, key) if key in CHOICES else (hints[key], value)
             values[key] = check_table(table, content, place=key)
-        else:
-            value, expected = given[key], _expected(given[key], hints[key])
-            if expected is not None:
-                raise ValueError(f"{key!r}{where} is {expected}, got {value!r}")
-            values[key] = tuple(value) if isinstance(value, list) else value
+            continue
+        expected = _expected(value, hints[key])
+        if expected is not None:
+            raise ValueError(f"{key!r}{where} is {expected}, got {value!r}")
+        values[key] = tuple(value) if isinstance(value, list) else value
     return cls(**values)
 
 
-def _chosen_table(given: dict[str, Any], place: str, choice: str) -> tuple[type[Any], dict[str, Any]]:
+def _chosen_table(given: dict[str, Any], place: str) -> tuple[Any, dict[str, Any]]:
     """Return the class that a key such as ``kind`` chooses, the first by default, and the rest of the table."""
-    options = CHOICES[choice]
+    choice, options = CHOICES[place]
     chosen = given.get(choice, next(iter(options)))
     if chosen not in list(options):
         raise ValueError(f"{choice!r} in [{place}] is one of {', '.join(options)}; got {chosen!r}")
-    keys = {name: {item.name for item in fields(option)} for name, option in options.items()}
-    for key in given.keys() - keys[chosen] - {choice}:
-        others = [f'"{name}"' for name in options if key in keys[name]]
+    for key in given.keys() - {*options[chosen]._fields, choice}:
+        others = [f'"{name}"' for name, option in options.items() if key in option._fields]
         if others:
             raise ValueError(f'{key!r} in [{place}] belongs to {choice} = {" or ".join(others)}, not to "{chosen}"')
     return options[chosen], {key: value for key, value in given.items() if key != choice}

@@ -25,7 +25,13 @@ class Series(NamedTuple):
 def read_observations(path: Path, file: SystemFile, variable: str | None = None) -> Series:
     """Read observations (by default ``observed``, or the only variable of two dimensions); check that they fit the system."""
     data = _opened(path)
-    found = _variable(data, path, variable)
+    names = [str(key) for key in data.data_vars]
+    if variable is not None and variable not in names:
+        raise ValueError(f"{path} has no variable {variable!r}; {did_you_mean(variable, names)}")
+    flat = ["observed"] if "observed" in names else [key for key in names if data[key].ndim == 2]
+    if variable is None and len(flat) != 1:
+        raise ValueError(f"which variable of {path} was observed? Say --variable NAME; there are {', '.join(names)}")
+    found = data[variable or flat[0]]
     if found.ndim != 2 or found.dtype.kind not in "fiu":
         raise ValueError(f"{path}: {found.name!r} should hold numbers by time and observed value, got {found.dims}")
     if "time" in found.dims:
@@ -90,16 +96,6 @@ def _opened(path: Path) -> xr.Dataset:
         raise
     except (OSError, ValueError) as error:
         raise ValueError(f"cannot read {path} as netCDF-4: {error}") from error
-
-
-def _variable(data: xr.Dataset, path: Path, name: str | None) -> xr.DataArray:
-    names = [str(key) for key in data.data_vars]
-    if name is not None and name not in names:
-        raise ValueError(f"{path} has no variable {name!r}; {did_you_mean(name, names)}")
-    flat = ["observed"] if "observed" in names else [key for key in names if data[key].ndim == 2]
-    if name is None and len(flat) != 1:
-        raise ValueError(f"which variable of {path} was observed? Say --variable NAME; there are {', '.join(names)}")
-    return data[name or flat[0]]
 
 
 def _check_times(found: xr.DataArray, path: Path, file: SystemFile) -> None:

@@ -1,7 +1,6 @@
 """Train the filter of a system file: the student of its ``[filter]`` by the objective of its ``[training]``."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -24,12 +23,9 @@ def train_student(
     warn: Warn = lambda text: None,
     key: PRNGKeyArray,
 ) -> FitResult[Any]:
-    """Train the filter of a system file, with validation and early stopping unless the file says otherwise.
-
-    A training that finds checkpoints of its own in the folder `checkpoint` continues from them.
-    """
+    """Train the filter of a system file as its tables say; continue from checkpoints of the same training, if any."""
     training, own_steps = file.settings.training, getattr(file.settings.filter, "own_steps", 0)
-    given = {name: value for name, value in asdict(file.settings.validation).items() if value is not None}
+    given = {name: value for name, value in file.settings.validation._asdict().items() if value is not None}
     validate = Validation(**given) if training.validate else None
     objective_key, student_key, shared_key, own_key = jax.random.split(key, 4)
     if isinstance(training, ImitationTable):
@@ -45,12 +41,10 @@ def train_student(
             if on_progress is not None:
                 on_progress(progress._replace(step=before + progress.step, steps=training.steps + own_steps))
 
-        how: dict[str, Any] = {
-            "validate": validate,
-            "checkpoint": checkpoint and checkpoint / part,
-            "on_progress": report,
-        }
-        return train_filter(student, file.system, objective, steps=steps, **how, key=key)
+        how: dict[str, Any] = {"steps": steps, "validate": validate, "on_progress": report}
+        return train_filter(
+            student, file.system, objective, checkpoint=checkpoint and checkpoint / part, **how, key=key
+        )
 
     result = train(student, "shared", training.steps, 0, shared_key)
     if not own_steps:
@@ -61,9 +55,9 @@ def train_student(
 def _untrained(file: SystemFile, objective: Any, key: PRNGKeyArray) -> Any:
     settings, m = file.settings.filter, file.system.observed
     if isinstance(settings, LocalTable):
-        return LocalEnNF.untrained(file.system, **asdict(settings), key=key)
+        return LocalEnNF.untrained(file.system, **settings._asdict(), key=key)
     if not isinstance(settings, EnNFTable):
-        return LearnedGain(m, **asdict(settings), key=key)
+        return LearnedGain(m, **settings._asdict(), key=key)
     try:
         student = find_object(settings.object, file.path.parent)(m, width=settings.width, depth=settings.depth, key=key)
     except Exception as error:  # whatever the user's own code may raise
