@@ -154,10 +154,8 @@ def _regression_charts(result: Result) -> Iterator[Chart]:
 
 def _bands(arrays: xr.Dataset, which: np.ndarray) -> dict[str, Any]:
     x, means, stds = _short(arrays["x"].values[which, 0]), arrays["mean"].values[0], arrays["std"].values[0]
-    series = [
-        {"method": str(method), "x": x, "y": _short(mean[which]), "band": _short(2 * std[which])}
-        for method, mean, std in zip(arrays["method"].values, means, stds, strict=True)
-    ]
+    curves = zip(arrays["method"].values, means[:, which], 2 * stds[:, which], strict=True)
+    series = [{"method": str(method), "x": x, "y": _short(mean), "band": _short(band)} for method, mean, band in curves]
     view: dict[str, Any] = {"truth": {"x": x, "y": _short(arrays["truth"].values[which])}, "series": series}
     if arrays.sizes["input"] == 1:
         observed = arrays["x_observed"].values[0, :, 0]
