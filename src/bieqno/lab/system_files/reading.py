@@ -181,7 +181,8 @@ def _check_numbers(settings: Settings) -> None:
     compare, training, model, observation = settings.compare, settings.training, settings.model, settings.observation
     placed = model.places or model.positions
     if compare.burn_in >= compare.windows:
-        raise ValueError(f"'burn_in' in [compare] leaves nothing of {compare.windows} 'windows'")
+        found = f"it is {compare.burn_in} of {compare.windows} 'windows'"
+        raise ValueError(f"'burn_in' in [compare] leaves nothing: {found}")
     if placed and not compare.radius:
         raise ValueError("where places or positions are given, [compare] needs values of 'radius' to try")
     if model.places and (model.positions or model.period):
