@@ -25,7 +25,14 @@ class Chart(NamedTuple):
 
 def charts(result: Result) -> Iterator[Chart]:
     """Yield the interactive figures of a study; none if only tables or static figures show it."""
-    return _filter_charts(result) if pivots.protocols(result) else _regression_charts(result)
+    if not pivots.protocols(result):
+        yield from _regression_charts(result)
+    elif "distances" not in result.arrays and not pivots.of_growth(result):
+        yield _errors(result)
+        if "paper" in result.arrays:
+            data = result.arrays["paper"]
+            yield _orbit(data) if data.sizes["variable"] == 3 else _waves(data)
+            yield _dynamics(data)
 
 
 def _plot(views: dict[str, Any], x: str, y: str, limits: list[float] | None = None, **more: Any) -> dict[str, Any]:
@@ -40,17 +47,6 @@ def _thin(count: int, most: int) -> np.ndarray:
 def _short(values: Any, digits: int = 4) -> list[float | None]:
     """Return the numbers with few digits in one list; None for what is not finite."""
     return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in np.ravel(values).tolist()]
-
-
-def _filter_charts(result: Result) -> Iterator[Chart]:
-    """Yield errors, and where series were stored the trajectories or the waves and some variables over time."""
-    if "distances" in result.arrays or pivots.of_growth(result):
-        return
-    yield _errors(result)
-    if "paper" in result.arrays:
-        data = result.arrays["paper"]
-        yield _orbit(data) if data.sizes["variable"] == 3 else _waves(data)
-        yield _dynamics(data)
 
 
 def _errors(result: Result) -> Chart:
