@@ -99,7 +99,7 @@ def dynamics(data: xr.Dataset, variables: Sequence[int], size: int, span: int) -
     """Draw variables over the first windows and over the last ones, with the smallest ensemble."""
     windows = data.sizes["window"]
     steps = data.sizes["step"] // windows
-    figure, grid = panels(len(variables), 2, (10, 1.9 * len(variables) + 0.8), "time", sharex="col")
+    figure, grid = panels(len(variables), 2, (10.0, 1.9 * len(variables) + 0.8), "time", sharex="col")
     for column, (first, title) in enumerate(((0, "first windows"), (windows - span, "after the training period"))):
         part = slice(first * steps, (first + span) * steps)
         grid[0, column].set_title(title, fontsize=10)
@@ -156,7 +156,7 @@ def waves(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
     truth, time, methods = data["truth"].values[0, :span], data["time"].values[:span], _compared(data)
     extent = (0.5, truth.shape[1] + 0.5, float(time[0]), float(time[-1]))
     limit = float(np.max(np.abs(truth)))
-    shape, figsize = (len(sizes), 1 + 2 * len(methods)), (11, 2.5 * len(sizes) + 0.9)
+    shape, figsize = (len(sizes), 1 + 2 * len(methods)), (11.0, 2.5 * len(sizes) + 0.9)
     figure, grid = panels(*shape, figsize, "variable", "time", sharex=True, sharey=True)
 
     def show(axes: Axes, values: np.ndarray, title: str, colours: str) -> None:
@@ -180,7 +180,7 @@ def waves(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
 def distances(data: xr.Dataset) -> Figure:
     """Draw the distance of the student in each role from each teacher, on unseen windows."""
     values = data["distance"].values
-    figure, ((axes,),) = panels(1, 1, (6, 4.4), y="teacher")
+    figure, ((axes,),) = panels(1, 1, (6.0, 4.4), y="teacher")
     image = axes.imshow(values, cmap="viridis", vmin=0)
     for (row, column), value in np.ndenumerate(values):
         color = "white" if value < values.max() / 2 else "black"

@@ -40,7 +40,7 @@ def plot_run(
     if observed is not None and len(observed) != observations:
         raise ValueError(f"expected the variable of each of the {observations} observations, got {len(observed)}")
     time = data["time"].values[part]
-    figure, grid = panels(len(chosen), 1, (9, 1.9 * len(chosen) + 0.6), "time", sharex=True)
+    figure, grid = panels(len(chosen), 1, (9.0, 1.9 * len(chosen) + 0.6), "time", sharex=True)
     for axis, variable in zip(grid[:, 0], chosen, strict=True):
         centre, wide = mean[part, variable], deviation[part, variable]
         axis.fill_between(time, centre - 2 * wide, centre + 2 * wide, color=ENSEMBLE, alpha=0.25, lw=0, label="± 2 sd")
@@ -65,7 +65,7 @@ def plot_rank_histogram(data: xr.Dataset, *, burn_in: int = 0, bins: int = 25) -
 
     The dataset has ensembles and truth; the first `burn_in` windows are left out; at most `bins` bars join neighbouring ranks.
     """
-    figure, grid = panels(1, 2, (8, 3), "rank of the truth / (N + 1)", "frequency / expected", sharey=True)
+    figure, grid = panels(1, 2, (8.0, 3.0), "rank of the truth / (N + 1)", "frequency / expected", sharey=True)
     for axis, name, title in zip(grid[0], ("prior", "posterior"), ("forecast", "analysis"), strict=True):
         keep = _sound(data, name, burn_in)
         counts = rank_histogram(*(jnp.asarray(data[which].values[keep]) for which in ("truth", name)))
@@ -83,7 +83,7 @@ def plot_spread_error(data: xr.Dataset, *, burn_in: int = 0) -> Figure:
 
     The dataset has ensembles or moments, and truth; the first `burn_in` windows are left out of the groups.
     """
-    figure, ((series, scatter),) = panels(1, 2, (9, 3.2), width_ratios=(2, 1))
+    figure, ((series, scatter),) = panels(1, 2, (9.0, 3.2), width_ratios=(2, 1))
     keep = _sound(data, "truth", burn_in)
     mean, deviation = _moments(data)
     gap = mean - data["truth"].values
