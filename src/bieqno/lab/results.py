@@ -149,7 +149,12 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
     config = json.loads((folder / CONFIG_FILE).read_text())
     if not isinstance(config, dict):
         raise ValueError(f"expected settings by name in {CONFIG_FILE}, got {type(config).__name__}")
-    found = _read_arrays(folder / ARRAYS_FILE)
+    with ExitStack() as stack:
+        path = folder / ARRAYS_FILE  # not every experiment has any
+        groups = xr.open_groups(path, engine="h5netcdf").items() if path.exists() else ()
+        opened = {name.removeprefix("/"): stack.enter_context(group) for name, group in groups}
+        # A group that only holds others is empty.
+        found = {name: group.load() for name, group in opened.items() if group.variables}
     # netCDF sorts groups by name; the experiment's own order is that of its rows.
     order = [*(row.case for row in rows), *found]
     arrays = {name: found[name] for name in sorted(found, key=order.index)}
@@ -162,7 +167,7 @@ def provenance(experiment: str, settings: Any, seed: int) -> dict[str, Any]:
         "experiment": experiment,
         "preset": settings.preset,
         "seed": seed,
-        "settings": _plain(settings),
+        "settings": json.loads(json.dumps(settings, default=_plain)),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
         "code": _code_digest(),
         "commit": _commit(),
@@ -203,23 +208,10 @@ def _commit() -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return settings as JSON represents them."""
+    """Return what JSON does not know as something that it knows."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else repr(value)
-
-
-def _read_arrays(path: Path) -> dict[str, xr.Dataset]:
-    if not path.exists():  # not every experiment has any
-        return {}
-    with ExitStack() as stack:
-        groups = {name: stack.enter_context(found) for name, found in xr.open_groups(path, engine="h5netcdf").items()}
-        # A group that only holds others is empty.
-        return {name.removeprefix("/"): found.load() for name, found in groups.items() if found.variables}
+        return vars(value)
+    return dict(value) if isinstance(value, Mapping) else repr(value)
 
 
 def _swap(fresh: Path, folder: Path, old: Path) -> None:

@@ -57,11 +57,11 @@ def truth_study(
 
     @cache
     def test(network: str, size: int) -> filters.TwinTest:
-        def practice() -> tuple[da.Trials, int]:
-            return trials(network, size, *s.tuning, tune_key, 1), s.tuning[1] // 10
-
+        practice = partial(trials, network, size, *s.tuning, tune_key, 1)
         chosen, label = trials(network, size, s.truths, s.windows, truth_key, 0), f"N={size}, {network}"
-        return filters.TwinTest(system, chosen, practice, run_key, s.burn_in, label=label)
+        return filters.TwinTest(
+            system, chosen, lambda: (practice(), s.tuning[1] // 10), run_key, s.burn_in, label=label
+        )
 
     def learned(size: int | None) -> Any:
         return filters.as_filter(lesson(size)["filter"])
@@ -99,10 +99,8 @@ def train_against_truth(
     def learn() -> dict[str, np.ndarray]:
         student_key, fit_key = jax.random.split(key)
         student = begin if begin is not None else da.LocalEnNF.untrained(system, **s.student, key=student_key)
-        begun, validate = time.perf_counter(), da.Validation(**s.validation)
-        result = filters.train(
-            run, name, student, system, da.AgainstTruth, **s.training, validate=validate, key=fit_key
-        )
+        begun, about = time.perf_counter(), {**s.training, "validate": da.Validation(**s.validation), "key": fit_key}
+        result = filters.train(run, name, student, system, da.AgainstTruth, **about)
         blown_up = sum(int(group.blown_up) for group in result.source_state)
         facts = {"seconds": np.array(time.perf_counter() - begun), "blown_up": np.array(blown_up)}
         return {"filter": filters.as_array(result.module), **facts}

@@ -26,17 +26,11 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--checkpoint", type=Path, default=Path("build") / f"prior-{_digest()}")
-    parser.add_argument("--out", type=Path, help="where the weights go; into the package by default")
-    asked = parser.parse_args()
-    result = pretrain(
-        steps=asked.steps,
-        batch_size=asked.batch_size,
-        width=asked.width,
-        key=jax.random.key(asked.seed),
-        checkpoint=asked.checkpoint,
-        on_progress=lambda at: print(f"step {at.step}: loss {at.loss:.4f}", flush=True),
-    )
-    persistence.save(asked.out or SHIPPED, result.module, known=[Correction])
+    parser.add_argument("--out", type=Path, default=SHIPPED, help="where the weights go; into the package by default")
+    asked = vars(parser.parse_args())
+    out, key = asked.pop("out"), jax.random.key(asked.pop("seed"))
+    result = pretrain(**asked, key=key, on_progress=lambda at: print(f"step {at.step}: loss {at.loss:.4f}", flush=True))
+    persistence.save(out, result.module, known=[Correction])
 
 
 if __name__ == "__main__":

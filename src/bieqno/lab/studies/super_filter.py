@@ -111,9 +111,14 @@ def study(s: Settings, run: Run) -> Findings:
     pairs = [((name, f), (f"EnNF as {name}", learned.acting_as(k))) for k, (name, f) in enumerate(taught.items())]
     plan = [(case, Method(name, partial(filters.run_filter, f))) for pair in pairs for name, f in pair]
     outcomes = compare(run.between(0.9, 1.0), plan, filters.score_filter)
-    rows = [*_distances(analyses, imitated), *filters.filter_rows(outcomes, ("relative_rmse",))]
     table = np.array([[distance(a, b) for b in imitated.values()] for a in analyses.values()])
     labels = {"teacher": list(taught), "student": [f"EnNF as {name}" for name in taught]}
+    between = [distance(a, b) for a, b in combinations(analyses.values(), 2)]
+    typical = float(np.median(between))
+    found = [("teachers", "distance_between", between), ("teachers", "typical", [typical])]
+    for role, gap in zip(labels["student"], np.diag(table).tolist(), strict=True):
+        found += [(role, "distance_to_teacher", [gap]), (role, "share_of_typical", [gap / typical])]
+    rows = [*(Row.of("unseen", *row) for row in found), *filters.filter_rows(outcomes, ("relative_rmse",))]
     return rows, {"distances": xr.Dataset({"distance": (("teacher", "student"), table)}, labels)}
 
 
@@ -134,13 +139,3 @@ def answers(filter: da.Filter, lessons: da.Lessons, key: PRNGKeyArray) -> Float[
 def distance(first: Float[np.ndarray, "L N n"], second: Float[np.ndarray, "L N n"]) -> float:
     """Return the root-mean-square distance between the members of two analyses."""
     return float(np.sqrt(np.mean((first - second) ** 2)))
-
-
-def _distances(analyses: Mapping[str, np.ndarray], imitated: Mapping[str, np.ndarray]) -> list[Row]:
-    between = [distance(analyses[a], analyses[b]) for a, b in combinations(analyses, 2)]
-    typical = float(np.median(between))
-    found = [("teachers", "distance_between", between), ("teachers", "typical", [typical])]
-    for name in analyses:
-        gap, role = distance(analyses[name], imitated[name]), f"EnNF as {name}"
-        found += [(role, "distance_to_teacher", [gap]), (role, "share_of_typical", [gap / typical])]
-    return [Row.of("unseen", *row) for row in found]
