@@ -94,10 +94,9 @@ def sakov_lorenz96() -> da.System:
 
 
 class PublishedScore(eqx.Module):
-    """A tuned score that is published, and how to get it here: `build` makes the filter from settings to tune over.
+    """A tuned error of the analysis mean that is published, and how to get it here: `build` makes the filter from `settings`.
 
-    `source` is the set-up and its citation, `method` the filter with its ensemble size, `expected` the published error of the
-    analysis mean, and `spread` the standard deviation of first ensembles.
+    `source` is the set-up and its citation, `method` the filter with its ensemble size, `spread` that of first ensembles.
     """
 
     source: str

@@ -50,8 +50,7 @@ _DISPLAY = ("cli/", "lab/report/")  # what runs and shows experiments does not c
 class Row:
     """One number of an experiment: the mean of a metric over n repetitions, and its standard error (None if n = 1).
 
-    Rows of filters also say on what truths they were tested (the ``paper``'s, ``unseen`` ones), and how many further repetitions
-    diverged and are not in the mean.
+    Rows of filters also name the truths of the test (``paper``, ``unseen``), and how many further repetitions diverged.
     """
 
     case: str
@@ -120,7 +119,7 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
     folder = Path(parent) / result.experiment
     folder.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(4)
-    fresh = folder.with_name(f".{folder.name}.{token}.partial")
+    fresh, old = (folder.with_name(f".{folder.name}.{token}.{end}") for end in ("partial", "old"))
     fresh.mkdir()
     try:
         for name, dataset in result.arrays.items():
@@ -134,7 +133,16 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
                 figure.savefig(fresh / FIGURES_FOLDER / f"{name}.svg", metadata={"Date": None})
         for name, content in ((CONFIG_FILE, result.config), (METRICS_FILE, result.metrics())):
             (fresh / name).write_text(json_text(content))
-        _swap(fresh, folder, folder.with_name(f".{folder.name}.{token}.old"))
+        # Two renames, the second undone if it fails: never a mixture of old and new.
+        if folder.exists():
+            folder.rename(old)
+        try:
+            fresh.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return folder
@@ -212,16 +220,3 @@ def _plain(value: Any) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return vars(value)
     return dict(value) if isinstance(value, Mapping) else repr(value)
-
-
-def _swap(fresh: Path, folder: Path, old: Path) -> None:
-    """Put `fresh` where `folder` is. Two renames, the second undone if it fails: never a mixture of old and new."""
-    if folder.exists():
-        folder.rename(old)
-    try:
-        fresh.rename(folder)
-    except OSError:
-        if old.exists():
-            old.rename(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

@@ -62,8 +62,8 @@ def compare_filters_on(
     methods = [Method(name, partial(twins.run_filter, filter)) for name, filter in ready.items()]
     opponents = twins.classical_filters(system, inflation=inflation, radius=radius).values()
     methods += [twins.tuned(opponent, run) for opponent in opponents]
-    about = {"protocol": "unseen"}
-    cases = [Case(f"N={size}", partial(draw, size), about={"ensemble_size": size, **about}) for size in sizes]
+    about = [{"ensemble_size": size, "protocol": "unseen"} for size in sizes]
+    cases = [Case(f"N={size}", partial(draw, size), about=own) for size, own in zip(sizes, about, strict=True)]
     plan = [(case, method) for case in cases for method in methods]
     outcomes = compare(run, plan, twins.score_filter, keep=("mean",))
     return outcomes, np.asarray(draw(sizes[0], 0).trials.twins.truth)
@@ -93,7 +93,7 @@ def entries_dataset(
         {
             "method": labels["method"],
             "members": labels["ensemble_size"],
-            "time": ("time", window * np.arange(1, truth.shape[1] + 1)),
+            "time": window * np.arange(1, 1 + len(truth[0])),
         },
         {"source": "bieqno", "title": "Filters compared in a twin experiment"},
     )
@@ -120,9 +120,8 @@ class Evaluation:
     @property
     def opponent(self) -> str:
         """The Gaussian process that one would use: the one with the highest marginal likelihood."""
-        likelihoods = {name: f.scores.get("log_marginal_likelihood") for name, f in self.forecasts.items()}
-        stated = {name: float(np.sum(values)) for name, values in likelihoods.items() if values is not None}
-        return max(stated, key=lambda name: stated[name])
+        stating = [one for one in self.forecasts.values() if "log_marginal_likelihood" in one.scores]
+        return max(stating, key=lambda one: float(np.sum(one.scores["log_marginal_likelihood"]))).method
 
     def scores(self, name: str) -> dict[str, float]:
         """Return the scores of a method; those that are means over rows with their standard errors."""

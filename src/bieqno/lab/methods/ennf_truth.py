@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import equinox as eqx
 import jax
 import numpy as np
+import xarray as xr
 from jaxtyping import Array, Bool, PRNGKeyArray
 
 import bieqno.assimilation as da
@@ -84,8 +85,13 @@ def truth_study(
             name = "training" if size is None else f"N={size}"
             facts = {fact: float(lesson(size)[fact]) for fact in ("seconds", "blown_up")}
             rows += [Row.of(name, label, fact, [value], ensemble_size=size) for fact, value in facts.items()]
-    arrays = {"scores": filters.scores_dataset(outcomes)} if outcomes else {}
-    return [*rows, *(row for row in published if run.wants(row.method))], arrays
+    rows += [row for row in published if run.wants(row.method)]
+    if not outcomes:
+        return rows, {}
+    scores = np.stack([[outcome.scores[name] for name in filters.SCORES] for outcome in outcomes])
+    labels: dict[str, Any] = {**filters.entry_labels(outcomes), "metric": list(filters.SCORES)}
+    labels["network"] = ("entry", [outcome.case.about["protocol"] for outcome in outcomes])
+    return rows, {"scores": xr.Dataset({"score": (("entry", "metric", "truth"), scores)}, labels)}
 
 
 def train_against_truth(

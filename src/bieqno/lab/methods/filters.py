@@ -15,7 +15,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import bieqno.assimilation as da
@@ -250,11 +249,3 @@ def entry_labels(outcomes: Sequence[Outcome[TwinTest]]) -> dict[str, tuple[str, 
     """Return coordinates of a dataset with one entry per method and ensemble size."""
     sizes = [outcome.case.about["ensemble_size"] for outcome in outcomes]
     return {"method": ("entry", [outcome.method for outcome in outcomes]), "ensemble_size": ("entry", sizes)}
-
-
-def scores_dataset(outcomes: Sequence[Outcome[TwinTest]]) -> xr.Dataset:
-    """Return the scores of every truth."""
-    scores = np.stack([[outcome.scores[name] for name in SCORES] for outcome in outcomes])
-    networks = [outcome.case.about["protocol"] for outcome in outcomes]
-    labels: dict[str, Any] = {**entry_labels(outcomes), "network": ("entry", networks), "metric": list(SCORES)}
-    return xr.Dataset({"score": (("entry", "metric", "truth"), scores)}, labels)

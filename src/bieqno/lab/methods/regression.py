@@ -70,10 +70,9 @@ def grid(first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "n 2"]:
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """What is run in a study of one of the paper's functions: so many `repetitions`, each with noise of its own.
+    """What is run in a study of one of the paper's functions, with `points` along each dimension, both ends among them.
 
-    The paper's form is trained on `pairs` of targets and observations; `points` are evenly spaced along each dimension, with both
-    ends; the opponents' tuning starts from so many `lengths`.
+    The paper's form is trained on so many `pairs` of targets and observations; the opponents' tuning starts from `lengths`.
     """
 
     preset: str = "quick"
@@ -164,10 +163,7 @@ def _with_best(outcomes: Sequence[Outcome[Trial]]) -> list[Outcome[Trial]]:
 
 
 def _dataset(outcomes: Sequence[Outcome[Trial]]) -> xr.Dataset:
-    """Return what the figures of a case need, and the scores of each repetition.
-
-    Points, truth and cut are those of the first repetition: in a study of a known function they are the same in all.
-    """
+    """Return scores of each repetition, and what figures need: points, truth and cut are those of the first repetition."""
     case = outcomes[0].case
     drawn = [case.draw(repetition)[0] for repetition in range(case.repetitions)]
     first, repetitions = drawn[0], range(case.repetitions)

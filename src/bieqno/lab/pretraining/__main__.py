@@ -21,10 +21,8 @@ def _digest() -> str:
 def main() -> None:
     """Train, continuing where an earlier call with the same settings was stopped."""
     parser = argparse.ArgumentParser(prog="python -m bieqno.lab.pretraining", description=main.__doc__)
-    parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=0)
+    for name, default in {"--steps": 5000, "--batch-size": 16, "--width": 64, "--seed": 0}.items():
+        parser.add_argument(name, type=int, default=default)
     parser.add_argument("--checkpoint", type=Path, default=Path("build") / f"prior-{_digest()}")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="where the weights go; into the package by default")
     asked = vars(parser.parse_args())
