@@ -7,7 +7,7 @@ import pytest
 
 from bieqno.assimilation import EnKF, Lorenz63, Observation, System
 from bieqno.lab.methods import classical_regressors
-from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset, evaluate, split_rows
+from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset, entry_numbers, evaluate, split_rows
 from bieqno.regression import PretrainedGGPRegressor
 
 
@@ -28,16 +28,18 @@ def test_all_filters_run_on_the_same_truths(compared):
     tuned = {"EnKF tuned", "ETKF tuned", "iterative EnKF tuned", "particle filter tuned", "serial EnSRF tuned"}
     assert set(names[3:]) == tuned
     assert [(done, total) for done, total, _ in heard] == [(k, len(names)) for k in range(len(names))]
-    error = np.sqrt(((entries[1].mean - truth) ** 2).mean(axis=2))[:, 2:].mean(axis=1)
-    np.testing.assert_allclose(entries[1].errors, error, rtol=1e-4)
+    error = np.sqrt(((entries[1].kept[0]["mean"] - truth) ** 2).mean(axis=2))[:, 2:].mean(axis=1)
+    np.testing.assert_allclose(entries[1].scores["rmse"], error, rtol=1e-4)
     assert entries[3].settings["inflation"] in (1.0, pytest.approx(1.1))
 
 
 def test_lost_runs_are_counted(compared):
     lost = compared[0][2]
-    assert (lost.lost, np.isnan(lost.errors).all()) == (2, True)
-    assert lost.numbers()["diverged"] == 2
-    assert np.isnan(lost.average(lost.errors)[0])
+    assert np.isnan(lost.scores["rmse"]).all()
+    numbers = entry_numbers(lost)
+    assert (numbers["diverged"], numbers["truths"], numbers["members"]) == (2, 2, 4)
+    assert np.isnan(numbers["rmse"])
+    assert numbers["rmse_stderr"] is None
 
 
 def test_the_dataset_holds_all_means(compared):

@@ -166,7 +166,7 @@ def compare(
     from bieqno.assimilation import save_dataset, save_filter
     from bieqno.lab.report.plain_pages import comparison_page, comparison_rows, comparison_verdict
     from bieqno.lab.system_files.reading import read_system_file
-    from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset
+    from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset, entry_numbers
 
     file = read_system_file(setup)
     if out.exists() and not out.is_dir():
@@ -197,7 +197,7 @@ def compare(
     save_dataset(arrays, out / "comparison.nc")
     text = setup.read_text(encoding="utf-8")
     page = comparison_page(entries, arrays, burn_in=wanted.burn_in, command=command, setup_text=text)
-    numbers = {"command": command, "seed": file.settings.seed, "entries": [entry.numbers() for entry in entries]}
+    numbers = {"command": command, "seed": file.settings.seed, "entries": [entry_numbers(entry) for entry in entries]}
     write_page(out / "comparison.html", page, numbers)
     show_table(*comparison_rows(entries)[:2], title="RMSE of the analysis")
     typer.echo(f"{comparison_verdict(entries)}\nwritten to {out}: comparison.html, comparison.json, comparison.nc")

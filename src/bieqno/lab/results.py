@@ -50,8 +50,7 @@ _DISPLAY = ("cli/", "lab/report/")  # what runs and shows experiments does not c
 class Row:
     """One number of an experiment: the mean of a metric over n repetitions, and its standard error (None if n = 1).
 
-    Rows of filters also say on what truths they were tested (the ``paper``'s, ``unseen`` ones), and how many further repetitions
-    diverged and are not in the mean.
+    Rows of filters also name the truths of the test (``paper``, ``unseen``), and how many further repetitions diverged.
     """
 
     case: str
@@ -120,7 +119,7 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
     folder = Path(parent) / result.experiment
     folder.parent.mkdir(parents=True, exist_ok=True)
     token = secrets.token_hex(4)
-    fresh = folder.with_name(f".{folder.name}.{token}.partial")
+    fresh, old = (folder.with_name(f".{folder.name}.{token}.{end}") for end in ("partial", "old"))
     fresh.mkdir()
     try:
         for name, dataset in result.arrays.items():
@@ -134,7 +133,16 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
                 figure.savefig(fresh / FIGURES_FOLDER / f"{name}.svg", metadata={"Date": None})
         for name, content in ((CONFIG_FILE, result.config), (METRICS_FILE, result.metrics())):
             (fresh / name).write_text(json_text(content))
-        _swap(fresh, folder, folder.with_name(f".{folder.name}.{token}.old"))
+        # Two renames, the second undone if it fails: never a mixture of old and new.
+        if folder.exists():
+            folder.rename(old)
+        try:
+            fresh.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return folder
@@ -149,7 +157,12 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
     config = json.loads((folder / CONFIG_FILE).read_text())
     if not isinstance(config, dict):
         raise ValueError(f"expected settings by name in {CONFIG_FILE}, got {type(config).__name__}")
-    found = _read_arrays(folder / ARRAYS_FILE)
+    with ExitStack() as stack:
+        path = folder / ARRAYS_FILE  # not every experiment has any
+        groups = xr.open_groups(path, engine="h5netcdf").items() if path.exists() else ()
+        opened = {name.removeprefix("/"): stack.enter_context(group) for name, group in groups}
+        # A group that only holds others is empty.
+        found = {name: group.load() for name, group in opened.items() if group.variables}
     # netCDF sorts groups by name; the experiment's own order is that of its rows.
     order = [*(row.case for row in rows), *found]
     arrays = {name: found[name] for name in sorted(found, key=order.index)}
@@ -162,7 +175,7 @@ def provenance(experiment: str, settings: Any, seed: int) -> dict[str, Any]:
         "experiment": experiment,
         "preset": settings.preset,
         "seed": seed,
-        "settings": _plain(settings),
+        "settings": json.loads(json.dumps(settings, default=_plain)),
         "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
         "code": _code_digest(),
         "commit": _commit(),
@@ -203,33 +216,7 @@ def _commit() -> str | None:
 
 
 def _plain(value: Any) -> Any:
-    """Return settings as JSON represents them."""
+    """Return what JSON does not know as something that it knows."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else repr(value)
-
-
-def _read_arrays(path: Path) -> dict[str, xr.Dataset]:
-    if not path.exists():  # not every experiment has any
-        return {}
-    with ExitStack() as stack:
-        groups = {name: stack.enter_context(found) for name, found in xr.open_groups(path, engine="h5netcdf").items()}
-        # A group that only holds others is empty.
-        return {name.removeprefix("/"): found.load() for name, found in groups.items() if found.variables}
-
-
-def _swap(fresh: Path, folder: Path, old: Path) -> None:
-    """Put `fresh` where `folder` is. Two renames, the second undone if it fails: never a mixture of old and new."""
-    if folder.exists():
-        folder.rename(old)
-    try:
-        fresh.rename(folder)
-    except OSError:
-        if old.exists():
-            old.rename(folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+        return vars(value)
+    return dict(value) if isinstance(value, Mapping) else repr(value)

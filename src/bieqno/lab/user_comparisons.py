@@ -1,6 +1,5 @@
 """The comparisons behind ``bieqno compare`` and ``bieqno evaluate``: a user's own system, and a user's own table."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -29,41 +28,6 @@ OnProgress: TypeAlias = Callable[[int, int, str], None]
 """Called before each part with how many are done, how many there are, and its name."""
 
 
-@dataclass(frozen=True)
-class Entry:
-    """A filter with one ensemble size on all truths of `compare_filters_on`.
-
-    `settings` are what tuning chose. `errors` is the RMSE of the analysis mean on each truth after the burn-in, `spreads` the
-    spread of the analysis ensemble, both NaN where the run diverged; `diverged` is the window in which it did, or -1; `mean` are
-    the analysis means, NaN from a divergence on.
-    """
-
-    method: str
-    members: int
-    settings: dict[str, float]
-    errors: Float[np.ndarray, "r"]
-    spreads: Float[np.ndarray, "r"]
-    diverged: Int[np.ndarray, "r"]
-    mean: Float[np.ndarray, "r T n"]
-
-    @property
-    def lost(self) -> int:
-        """Number of runs that diverged."""
-        return int(np.sum(self.diverged >= 0))
-
-    def average(self, values: Float[np.ndarray, "r"]) -> tuple[float, float]:
-        """Return mean and standard error over the runs that did not diverge; NaN if there are too few."""
-        row = Row.of("", "", "", values[self.diverged < 0].tolist())
-        return row.value, math.nan if row.stderr is None else row.stderr
-
-    def numbers(self) -> dict[str, Any]:
-        """Return what a file of numbers holds of it."""
-        error, stderr = self.average(self.errors)
-        about = {"method": self.method, "members": self.members, "settings": self.settings, "truths": len(self.errors)}
-        spread = self.average(self.spreads)[0]
-        return {**about, "diverged": self.lost, "rmse": error, "rmse_stderr": stderr, "spread": spread}
-
-
 def compare_filters_on(
     system: da.System,
     filters: Mapping[str, da.Filter],
@@ -78,103 +42,101 @@ def compare_filters_on(
     trials: Callable[..., da.Trials] | None = None,
     on_progress: OnProgress | None = None,
     key: PRNGKeyArray,
-) -> tuple[list[Entry], Float[np.ndarray, "r T n"]]:
+) -> tuple[list[Outcome[twins.TwinTest]], Float[np.ndarray, "r T n"]]:
     """Run ready filters beside all classical ones, tuned for every ensemble size, on truths that none of them has seen.
 
     `tuning` is the number and length of the truths that the classical filters are tuned on, over the values of `inflation` and,
     where the system has places, of `radius`. `trials` makes trials from a number of windows, `truths`, `members` and a `key`;
-    None for `make_trials` of the system. Return an entry for each filter and size, and the unseen truths.
+    None for `make_trials` of the system. Return an outcome for each filter and size, and the unseen truths.
     """
     test_key, tuning_key, run_key = jax.random.split(key, 3)
     make = partial(da.make_trials, system) if trials is None else trials
 
     @cache
     def draw(size: int, repetition: int) -> twins.TwinTest:
-        def practice() -> tuple[da.Trials, int]:
-            chosen = make(tuning[1], truths=tuning[0], members=size, key=tuning_key)
-            return chosen, min(burn_in, tuning[1] // 2)
-
-        test = make(windows, truths=truths, members=size, key=test_key)
-        return twins.TwinTest(system, test, practice, run_key, burn_in, label=f"N={size}")
+        practice = partial(make, tuning[1], truths=tuning[0], members=size, key=tuning_key)
+        test, skipped = make(windows, truths=truths, members=size, key=test_key), min(burn_in, tuning[1] // 2)
+        return twins.TwinTest(system, test, lambda: (practice(), skipped), run_key, burn_in, label=f"N={size}")
 
     run, ready = _silent(on_progress), {"baseline": twins.no_assimilation, **filters}
     methods = [Method(name, partial(twins.run_filter, filter)) for name, filter in ready.items()]
     opponents = twins.classical_filters(system, inflation=inflation, radius=radius).values()
     methods += [twins.tuned(opponent, run) for opponent in opponents]
-    cases = [Case(f"N={size}", partial(draw, size), about={"ensemble_size": size}) for size in sizes]
+    about = [{"ensemble_size": size, "protocol": "unseen"} for size in sizes]
+    cases = [Case(f"N={size}", partial(draw, size), about=own) for size, own in zip(sizes, about, strict=True)]
     plan = [(case, method) for case in cases for method in methods]
-    entries = []
-    for outcome in compare(run, plan, twins.score_filter, keep=("mean",)):
-        scores, lost = outcome.scores, outcome.scores[DIVERGED] >= 0
-        errors, spreads = (np.where(lost, np.nan, scores[name]) for name in ("rmse", "spread"))
-        size, mean = outcome.case.about["ensemble_size"], outcome.kept[0]["mean"]
-        entries.append(Entry(outcome.method, size, outcome.settings, errors, spreads, scores[DIVERGED], mean))
-    return entries, np.asarray(draw(sizes[0], 0).trials.twins.truth)
+    outcomes = compare(run, plan, twins.score_filter, keep=("mean",))
+    return outcomes, np.asarray(draw(sizes[0], 0).trials.twins.truth)
 
 
-def entries_dataset(entries: Sequence[Entry], truth: Float[np.ndarray, "r T n"], *, window: float = 1.0) -> xr.Dataset:
+def entry_numbers(entry: Outcome[twins.TwinTest]) -> dict[str, Any]:
+    """Return what a file of numbers holds of a filter with one ensemble size."""
+    error, spread = entry.rows(("rmse", "spread"))
+    runs, found = len(entry.scores["rmse"]), {"rmse": error.value, "rmse_stderr": error.stderr, "spread": spread.value}
+    about = {"method": entry.method, "members": error.ensemble_size, "settings": entry.settings, "truths": runs}
+    return {**about, "diverged": error.diverged, **found}
+
+
+def entries_dataset(
+    entries: Sequence[Outcome[twins.TwinTest]], truth: Float[np.ndarray, "r T n"], *, window: float = 1.0
+) -> xr.Dataset:
     """Return truths and analysis means of all filters."""
-    means = np.stack([entry.mean for entry in entries])
+    labels, runs = twins.entry_labels(entries), ("entry", "run")
     about = {"long_name": "mean of the analysis ensemble, missing from a divergence on"}
-    labels = {name: ("entry", [getattr(entry, name) for entry in entries]) for name in ("method", "members")}
     return xr.Dataset(
         {
             "truth": (("run", "time", "state"), truth, {"long_name": "true state"}),
-            "mean": (("entry", "run", "time", "state"), means, about),
-            "error": (("entry", "run"), np.stack([entry.errors for entry in entries]), {"long_name": "RMSE"}),
-            "diverged": (("entry", "run"), np.stack([entry.diverged for entry in entries])),
+            "mean": ((*runs, "time", "state"), np.stack([entry.kept[0]["mean"] for entry in entries]), about),
+            "error": (runs, np.stack([entry.scores["rmse"] for entry in entries]), {"long_name": "RMSE"}),
+            "diverged": (runs, np.stack([entry.scores[DIVERGED] for entry in entries])),
         },
-        {**labels, "time": ("time", window * np.arange(1, truth.shape[1] + 1))},
+        {
+            "method": labels["method"],
+            "members": labels["ensemble_size"],
+            "time": window * np.arange(1, 1 + len(truth[0])),
+        },
         {"source": "bieqno", "title": "Filters compared in a twin experiment"},
     )
 
 
 @dataclass(frozen=True)
-class Forecast:
-    """Predicted mean and standard deviation of held-out values; `likelihood` is the marginal one of a Gaussian process."""
-
-    mean: Float[np.ndarray, "k"]
-    std: Float[np.ndarray, "k"]
-    seconds: float
-    likelihood: float | None = None
-
-    def losses(self, y: Float[np.ndarray, "k"]) -> dict[str, Float[np.ndarray, "k"]]:
-        """Return negative log predictive density and continuous ranked probability score of each value."""
-        nlpd = -norm.logpdf(y, self.mean, self.std)
-        return {"nlpd": nlpd, "crps": np.asarray(scoringrules.crps_normal(y, self.mean, self.std))}
-
-
-@dataclass(frozen=True)
 class Evaluation:
-    """The held-out values of a table, the forecast of each method, and the number of rows that they learned from."""
+    """The held-out values of a table, the forecasts of each method, and the number of rows that they learned from."""
 
     observed: Float[np.ndarray, "k"]
-    forecasts: Mapping[str, Forecast]
+    forecasts: Mapping[str, Outcome[regression.Trial]]
     trained: int
+
+    def forecast(self, name: str) -> tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]]:
+        """Return predicted mean and standard deviation of the held-out values."""
+        kept = self.forecasts[name].kept
+        return np.concatenate([one["mean"] for one in kept]), np.concatenate([one["std"] for one in kept])
+
+    def losses(self, name: str) -> dict[str, Float[np.ndarray, "k"]]:
+        """Return negative log predictive density and continuous ranked probability score of each value."""
+        (mean, std), y = self.forecast(name), self.observed
+        return {"nlpd": -norm.logpdf(y, mean, std), "crps": np.asarray(scoringrules.crps_normal(y, mean, std))}
 
     @property
     def opponent(self) -> str:
         """The Gaussian process that one would use: the one with the highest marginal likelihood."""
-        likelihoods = {name: f.likelihood for name, f in self.forecasts.items() if f.likelihood is not None}
-        return max(likelihoods, key=lambda name: likelihoods[name])
+        stating = [one for one in self.forecasts.values() if "log_marginal_likelihood" in one.scores]
+        return max(stating, key=lambda one: float(np.sum(one.scores["log_marginal_likelihood"]))).method
 
     def scores(self, name: str) -> dict[str, float]:
         """Return the scores of a method; those that are means over rows with their standard errors."""
-        forecast, y = self.forecasts[name], self.observed
-        found = {"rmse": metrics.rmse(forecast.mean, y), **_means(forecast.losses(y))}
-        for level in metrics.COVERAGE_LEVELS:
-            found[f"coverage_{level * 100:g}"] = metrics.coverage(forecast.mean, forecast.std, y, level)
-        return found | {"seconds": forecast.seconds}
+        seconds, y = float(np.sum(self.forecasts[name].scores["seconds"])), self.observed
+        found = metrics.scores(*self.forecast(name), truth=y, values=y, noise=None)
+        return found | _means(self.losses(name)) | {"seconds": seconds}
 
     def difference(self) -> dict[str, float]:
         """Return the scores of gGP minus those of its opponent, row by row: negative is better."""
-        ours, theirs = (self.forecasts[name].losses(self.observed) for name in ("ggp", self.opponent))
+        ours, theirs = self.losses("ggp"), self.losses(self.opponent)
         return _means({name: ours[name] - theirs[name] for name in ours})
 
     def reliability(self, name: str) -> Float[np.ndarray, "l"]:
         """Return the share of the held-out values inside central intervals, at each of `LEVELS`."""
-        forecast = self.forecasts[name]
-        return metrics.reliability(forecast.mean, forecast.std, self.observed, LEVELS)
+        return metrics.reliability(*self.forecast(name), self.observed, LEVELS)
 
 
 Split: TypeAlias = tuple[Int[np.ndarray, "t"], Int[np.ndarray, "k"]]
@@ -223,15 +185,8 @@ def evaluate(
     case = Case("table", trial, len(splits))
     plan = [(case, regression.as_method(name, fit)) for name, fit in fits.items()]
     outcomes = compare(_silent(on_progress), plan, regression.score_prediction, keep=("mean", "std"))
-
-    def forecast(outcome: Outcome[regression.Trial]) -> Forecast:
-        mean, std = (np.concatenate([kept[name] for kept in outcome.kept]) for name in ("mean", "std"))
-        likelihood = outcome.scores.get("log_marginal_likelihood")
-        total = None if likelihood is None else float(np.sum(likelihood))
-        return Forecast(mean, std, float(np.sum(outcome.scores["seconds"])), total)
-
     observed = np.concatenate([y[test] for _, test in splits])
-    return Evaluation(observed, {o.method: forecast(o) for o in outcomes}, len(splits[0][0]))
+    return Evaluation(observed, {o.method: o for o in outcomes}, len(splits[0][0]))
 
 
 def _means(each: Mapping[str, np.ndarray]) -> dict[str, float]:

@@ -4,19 +4,28 @@ import numpy as np
 import pytest
 import xarray as xr
 
+from bieqno.lab.compare import Case, Outcome
 from bieqno.lab.report import plain_pages
-from bieqno.lab.user_comparisons import Entry, Evaluation, Forecast
+from bieqno.lab.user_comparisons import Evaluation
 
 EVIL = "<img src=x onerror=alert(1)> & $title"
+
+
+def forecast(method, mean, std, likelihood=None):
+    stated = {} if likelihood is None else {"score.log_marginal_likelihood": np.array(likelihood)}
+    return Outcome(
+        Case("table", lambda _: None),
+        method,
+        [{"mean": mean, "std": np.full(12, std), "score.seconds": np.array(0.5), **stated}],
+    )
 
 
 @pytest.fixture
 def found():
     y = np.linspace(-1.0, 1.0, 12)
-    near, far = (
-        Forecast(y + gap * np.cos(9 * y), np.full(12, 0.2), 0.5, score) for gap, score in ((0.1, None), (0.5, 2.0))
-    )
-    return Evaluation(y, {"ggp": near, "gp-se": far, "gp-matern12": Forecast(y, np.full(12, 0.1), 0.5, 1.0)}, 30)
+    near, far = (y + gap * np.cos(9 * y) for gap in (0.1, 0.5))
+    made = forecast("ggp", near, 0.2), forecast("gp-se", far, 0.2, 2.0), forecast("gp-matern12", y, 0.1, 1.0)
+    return Evaluation(y, {one.method: one for one in made}, 30)
 
 
 def test_evaluation_names_the_chosen_process_and_marks_the_best(found):
@@ -38,7 +47,10 @@ def test_evaluation_page_is_one_file_of_text(found):
 def entry(method, members, errors, diverged=(-1, -1), **settings):
     lost = np.array(diverged)
     values = np.where(lost < 0, errors, np.nan)
-    return Entry(method, members, settings, values, 0.5 * values, lost, np.zeros((2, 5, 3)))
+    scores = {"score.rmse": values, "score.spread": 0.5 * values, "score.diverged": lost}
+    found = {f"setting.{name}": np.array(value) for name, value in settings.items()}
+    case = Case(f"N={members}", lambda _: None, about={"ensemble_size": members, "protocol": "unseen"})
+    return Outcome(case, method, [{"mean": np.zeros((2, 5, 3)), **scores, **found}])
 
 
 @pytest.fixture
@@ -62,8 +74,9 @@ def test_comparison_prefers_filters_that_did_not_diverge(entries):
 def test_comparison_page_is_one_file_of_text(entries):
     arrays = xr.Dataset(
         {"truth": (("run", "time", "state"), np.ones((2, 5, 3))),
-         "mean": (("entry", "run", "time", "state"), np.stack([one.mean for one in entries]))},
-        {"method": ("entry", [one.method for one in entries]), "members": ("entry", [one.members for one in entries]),
+         "mean": (("entry", "run", "time", "state"), np.stack([one.kept[0]["mean"] for one in entries]))},
+        {"method": ("entry", [one.method for one in entries]),
+         "members": ("entry", [one.case.about["ensemble_size"] for one in entries]),
          "time": np.arange(5.0)},
     )  # fmt: skip
     page = plain_pages.comparison_page(entries, arrays, burn_in=1, command=EVIL, setup_text=EVIL)

@@ -42,12 +42,9 @@ _STOP = {"ftol": 1e-7, "gtol": 1e-4}  # relative to a log-likelihood of hundreds
 
 @dataclass(frozen=True)
 class TunedGP:
-    """A Gaussian process with a constant mean and its hyperparameters chosen.
+    """A Gaussian process with a constant mean and its hyperparameters chosen; a `noise` of None is learned in the kernel.
 
-    Attributes:
-        noise: the known standard deviation of the observation noise; None if it is part of the kernel, learned.
-        log_marginal_likelihood: what was maximised, at the choice.
-        at_bound: whether some hyperparameter ended at a bound, a sign that the kernel does not suit the data.
+    `at_bound` says whether some hyperparameter ended at a bound, a sign that the kernel does not suit the data.
     """
 
     regressor: GaussianProcessRegressor
@@ -116,7 +113,7 @@ def tune(
     return _fitted(x, y, prior, noise, search, mean)
 
 
-def as_in_the_paper(x: Float[np.ndarray, "m d"], y: Float[np.ndarray, "m"], *, noise: float) -> TunedGP:
+def as_in_the_paper(x: Float[np.ndarray, "m d"], y: Float[np.ndarray, "m"], *, noise: float | None) -> TunedGP:
     """The Gaussian process as the paper seems to have used it: zero mean, one climb from the default start.
 
     On sparse and on two-dimensional data it often collapses to a length scale of nearly zero. The smooth fits that the
@@ -171,46 +168,34 @@ def _quietly(call: Callable[[], Any]) -> Any:
         return call()
 
 
-@dataclass(frozen=True)
-class BoostedTrees:
-    """Gradient-boosted trees: one set for the mean, and one for each of the quantiles at 0.05 and 0.95.
+def predict_by_trees(
+    x: Float[np.ndarray, "m d"], y: Float[np.ndarray, "m"], points: Float[np.ndarray, "n d"], *, seed: int = 0
+) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
+    """Return mean and standard deviation of new values: that of a normal law with the quantiles at 0.05 and 0.95.
 
-    `floor` is the least standard deviation, a tenth of the cross-validated error of the mean: quantiles may meet or cross.
-    """
-
-    mean: HistGradientBoostingRegressor
-    low: HistGradientBoostingRegressor
-    high: HistGradientBoostingRegressor
-    floor: float
-
-    def predict(self, x: Float[np.ndarray, "n d"]) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-        """Return mean and standard deviation of new values, the latter that of a normal law with these quantiles."""
-        std = (self.high.predict(x) - self.low.predict(x)) / (2 * 1.6449)
-        return self.mean.predict(x), np.maximum(std, self.floor)
-
-
-def tune_trees(x: Float[np.ndarray, "m d"], y: Float[np.ndarray, "m"], *, seed: int = 0) -> BoostedTrees:
-    """Choose number and size of the trees by five folds, for the mean and for each quantile by itself.
+    Number and size of the trees are chosen by five folds, for the mean and for each quantile by itself. The least standard
+    deviation is a tenth of the cross-validated error of the mean: quantiles may meet or cross.
 
     Example:
         >>> x = np.linspace(0, 1, 60)[:, None]
-        >>> mean, std = tune_trees(x, (x[:, 0] > 0.5).astype(float)).predict(np.array([[0.2], [0.8]]))
+        >>> mean, std = predict_by_trees(x, (x[:, 0] > 0.5).astype(float), np.array([[0.2], [0.8]]))
         >>> mean.round(1).tolist()
         [0.0, 1.0]
     """
     folds = KFold(min(5, len(y)), shuffle=True, random_state=seed)
 
-    def best(score: object, **loss: Any) -> tuple[HistGradientBoostingRegressor, float]:
+    def best(score: object, **loss: Any) -> tuple[Float[np.ndarray, "n"], float]:
         trees = partial(HistGradientBoostingRegressor, min_samples_leaf=5, early_stopping=False, **loss)
         grid = itertools.product((3, 8, 24), (50, 200))
         candidates = [trees(max_leaf_nodes=leaves, max_iter=rounds) for leaves, rounds in grid]
         scores = [cross_val_score(candidate, x, y, cv=folds, scoring=score).mean() for candidate in candidates]
-        return candidates[int(np.argmax(scores))].fit(x, y), -float(max(scores))
+        return candidates[int(np.argmax(scores))].fit(x, y).predict(points), -float(max(scores))
 
-    def quantile(level: float) -> HistGradientBoostingRegressor:
+    def quantile(level: float) -> Float[np.ndarray, "n"]:
         score = make_scorer(mean_pinball_loss, alpha=level, greater_is_better=False)
         return best(score, loss="quantile", quantile=level)[0]
 
     with threadpool_limits(1, "openmp"):  # tables of some hundreds of rows gain nothing by threads
         mean, error = best("neg_root_mean_squared_error")
-        return BoostedTrees(mean, quantile(0.05), quantile(0.95), max(0.1 * error, 1e-12))
+        low, high = quantile(0.05), quantile(0.95)
+    return mean, np.maximum((high - low) / (2 * 1.6449), max(0.1 * error, 1e-12))

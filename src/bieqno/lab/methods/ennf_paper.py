@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 import bieqno.assimilation as da
 from bieqno.assimilation.models.flows import count_steps, rk4
-from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
+from bieqno.lab.compare import Case, Method, Outcome, compare
 from bieqno.lab.methods import filters
 from bieqno.lab.methods.filters import LEARNED, FilterSettings, TwinTest
 from bieqno.lab.papers import PaperSystem
@@ -157,27 +157,22 @@ def _series(outcomes: Sequence[Outcome[TwinTest]]) -> xr.Dataset:
     inside = np.asarray(jax.vmap(partial(path_of, model))(test.trials.twins.truth[0, :-1, None]))
     true_path = np.concatenate([np.full_like(inside[:1], np.nan), inside]).reshape(-1, truth.shape[-1])
 
-    def path(kept: Arrays) -> np.ndarray:
-        if "path" not in kept:
-            return np.full(true_path.shape, np.nan, np.float32)
-        return kept["path"][0].reshape(true_path.shape).astype(np.float32)
-
+    missing = np.full((1, *true_path.shape), np.nan)
+    paths = [outcome.kept[0].get("path", missing)[0].reshape(true_path.shape) for outcome in outcomes]
     of_path = {"long_name": "ensemble mean of the first run at every integration step"}
     of_divergence = {"long_name": "window of the divergence, -1 if there was none"}
     means = np.stack([outcome.kept[0]["mean"] for outcome in outcomes])
     each = ("entry", "run", "window", "variable")
+    times = {"time": ("window", model.window * np.arange(1, truth.shape[1] + 1))}
+    times["path_time"] = ("step", model.step * np.arange(1, true_path.shape[0] + 1))
     return xr.Dataset(
         {
             "truth": (each[1:], truth),
             "mean": (each, means, {"long_name": "analysis mean, NaN from a divergence on"}),
-            "path": (("entry", "step", "variable"), np.stack([path(o.kept[0]) for o in outcomes]), of_path),
+            "path": (("entry", "step", "variable"), np.stack(paths).astype(np.float32), of_path),
             "true_path": (("step", "variable"), true_path),
             "error": (("entry", "run"), np.stack([o.scores["relative_rmse"] for o in outcomes])),
             "diverged": (("entry", "run"), np.stack([o.scores["diverged"] for o in outcomes]), of_divergence),
         },
-        {
-            **filters.entry_labels(outcomes),
-            "time": ("window", model.window * np.arange(1, truth.shape[1] + 1)),
-            "path_time": ("step", model.step * np.arange(1, true_path.shape[0] + 1)),
-        },
+        {**filters.entry_labels(outcomes), **times},
     )

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import equinox as eqx
 import jax
 import numpy as np
+import xarray as xr
 from jaxtyping import Array, Bool, PRNGKeyArray
 
 import bieqno.assimilation as da
@@ -57,11 +58,11 @@ def truth_study(
 
     @cache
     def test(network: str, size: int) -> filters.TwinTest:
-        def practice() -> tuple[da.Trials, int]:
-            return trials(network, size, *s.tuning, tune_key, 1), s.tuning[1] // 10
-
+        practice = partial(trials, network, size, *s.tuning, tune_key, 1)
         chosen, label = trials(network, size, s.truths, s.windows, truth_key, 0), f"N={size}, {network}"
-        return filters.TwinTest(system, chosen, practice, run_key, s.burn_in, label=label)
+        return filters.TwinTest(
+            system, chosen, lambda: (practice(), s.tuning[1] // 10), run_key, s.burn_in, label=label
+        )
 
     def learned(size: int | None) -> Any:
         return filters.as_filter(lesson(size)["filter"])
@@ -84,8 +85,13 @@ def truth_study(
             name = "training" if size is None else f"N={size}"
             facts = {fact: float(lesson(size)[fact]) for fact in ("seconds", "blown_up")}
             rows += [Row.of(name, label, fact, [value], ensemble_size=size) for fact, value in facts.items()]
-    arrays = {"scores": filters.scores_dataset(outcomes)} if outcomes else {}
-    return [*rows, *(row for row in published if run.wants(row.method))], arrays
+    rows += [row for row in published if run.wants(row.method)]
+    if not outcomes:
+        return rows, {}
+    scores = np.stack([[outcome.scores[name] for name in filters.SCORES] for outcome in outcomes])
+    labels: dict[str, Any] = {**filters.entry_labels(outcomes), "metric": list(filters.SCORES)}
+    labels["network"] = ("entry", [outcome.case.about["protocol"] for outcome in outcomes])
+    return rows, {"scores": xr.Dataset({"score": (("entry", "metric", "truth"), scores)}, labels)}
 
 
 def train_against_truth(
@@ -99,10 +105,8 @@ def train_against_truth(
     def learn() -> dict[str, np.ndarray]:
         student_key, fit_key = jax.random.split(key)
         student = begin if begin is not None else da.LocalEnNF.untrained(system, **s.student, key=student_key)
-        begun, validate = time.perf_counter(), da.Validation(**s.validation)
-        result = filters.train(
-            run, name, student, system, da.AgainstTruth, **s.training, validate=validate, key=fit_key
-        )
+        begun, about = time.perf_counter(), {**s.training, "validate": da.Validation(**s.validation), "key": fit_key}
+        result = filters.train(run, name, student, system, da.AgainstTruth, **about)
         blown_up = sum(int(group.blown_up) for group in result.source_state)
         facts = {"seconds": np.array(time.perf_counter() - begun), "blown_up": np.array(blown_up)}
         return {"filter": filters.as_array(result.module), **facts}

@@ -15,7 +15,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import bieqno.assimilation as da
@@ -53,12 +52,10 @@ class TwinTest:
 class FilterSettings:
     """Settings of a study of a learned filter with ensembles of some `sizes` beside tuned ones of `tuned_sizes`.
 
-    Attributes:
-        tuning: number and length of the truths that classical filters are tuned on; `truths` are unseen ones.
-        training: settings of the objective, and `steps`: the budget of a training with early stopping.
-        fine_tuning: those of a second training, for each variable or for each size; empty for none.
-        training_windows: length of the teacher's runs; the `runs` of the test on the paper's record continue beyond.
-        particles: size of a particle filter that shows what is possible; 0 for none.
+    `tuning` is number and length of the truths that classical filters are tuned on, `truths` are unseen ones. `training` has
+    settings of the objective, and `steps`: the budget of a training with early stopping; `fine_tuning`, unless empty, those of a
+    second one, for each variable or size. The teacher's runs have `training_windows`, the `runs` of the test on the paper's
+    record continue beyond. `particles` is the size of a particle filter that shows what is possible.
     """
 
     preset: str
@@ -180,13 +177,11 @@ def tuned(opponent: Tuned, run: Run) -> Method[TwinTest]:
     return Method(opponent.name, tuned_run)
 
 
-def train(
-    run: Run, name: str, student: Any, system: da.System, objective: Callable[..., Any], *, steps: int, **settings: Any
-) -> Any:
-    """Train a part of a run and return the `FitResult`; `settings` are `validate`, `key` and those of the objective."""
-    about = {"validate": settings.pop("validate"), "key": settings.pop("key"), "on_progress": run.training(name)}
-    checkpoint = run.cases.checkpoint(name)
-    return da.train_filter(student, system, objective(**settings), steps=steps, checkpoint=checkpoint, **about)
+def train(run: Run, name: str, student: Any, system: da.System, objective: Any, **settings: Any) -> Any:
+    """Train a part of a run and return the `FitResult`; `settings` are `steps`, `validate`, `key`, and of the objective."""
+    own = {word: settings.pop(word) for word in ("steps", "validate", "key")}
+    own |= {"checkpoint": run.cases.checkpoint(name), "on_progress": run.training(name)}
+    return da.train_filter(student, system, objective(**settings), **own)
 
 
 def as_array(filter: da.Filter) -> np.ndarray:
@@ -254,11 +249,3 @@ def entry_labels(outcomes: Sequence[Outcome[TwinTest]]) -> dict[str, tuple[str, 
     """Return coordinates of a dataset with one entry per method and ensemble size."""
     sizes = [outcome.case.about["ensemble_size"] for outcome in outcomes]
     return {"method": ("entry", [outcome.method for outcome in outcomes]), "ensemble_size": ("entry", sizes)}
-
-
-def scores_dataset(outcomes: Sequence[Outcome[TwinTest]]) -> xr.Dataset:
-    """Return the scores of every truth."""
-    scores = np.stack([[outcome.scores[name] for name in SCORES] for outcome in outcomes])
-    networks = [outcome.case.about["protocol"] for outcome in outcomes]
-    labels: dict[str, Any] = {**entry_labels(outcomes), "network": ("entry", networks), "metric": list(SCORES)}
-    return xr.Dataset({"score": (("entry", "metric", "truth"), scores)}, labels)

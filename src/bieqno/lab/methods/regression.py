@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from bieqno.gaussian import LowRankGaussian
 from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
 from bieqno.lab.methods import classical_regressors as baselines
+from bieqno.lab.methods.classical_regressors import as_in_the_paper
 from bieqno.lab.study import Findings, Run
 from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, metrics
 
@@ -39,11 +40,8 @@ _BATCH = 32  # pairs in a step of the paper's form
 class Problem:
     """One data set and what is asked about it: predictions of noisy new `values` at some `points`.
 
-    Attributes:
-        truth: the clean function there; where only noisy values are known, these.
-        noise: standard deviation of the noise; None if it is not known.
-        cut: indices of the points whose joint covariance is kept.
-        jump: which points lie near a jump, if the function has jumps.
+    `truth` is the clean function there or, where it is not known, the values; `noise` their standard deviation, if it is known.
+    Of the points in `cut` the joint covariance is kept; `jump` says which points lie near a jump, if there are jumps.
     """
 
     x: Float[np.ndarray, "m d"]
@@ -72,10 +70,9 @@ def grid(first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "n 2"]:
 
 @dataclass(frozen=True)
 class PaperSettings:
-    """What is run in a study of one of the paper's functions: so many `repetitions`, each with noise of its own.
+    """What is run in a study of one of the paper's functions, with `points` along each dimension, both ends among them.
 
-    The paper's form is trained on `pairs` of targets and observations; `points` are evenly spaced along each dimension, with both
-    ends; the opponents' tuning starts from so many `lengths`.
+    The paper's form is trained on so many `pairs` of targets and observations; the opponents' tuning starts from `lengths`.
     """
 
     preset: str = "quick"
@@ -166,10 +163,7 @@ def _with_best(outcomes: Sequence[Outcome[Trial]]) -> list[Outcome[Trial]]:
 
 
 def _dataset(outcomes: Sequence[Outcome[Trial]]) -> xr.Dataset:
-    """Return what the figures of a case need, and the scores of each repetition.
-
-    Points, truth and cut are those of the first repetition: in a study of a known function they are the same in all.
-    """
+    """Return scores of each repetition, and what figures need: points, truth and cut are those of the first repetition."""
     case = outcomes[0].case
     drawn = [case.draw(repetition)[0] for repetition in range(case.repetitions)]
     first, repetitions = drawn[0], range(case.repetitions)
@@ -223,7 +217,7 @@ def of_ggp(regressor: GGPRegressor | PretrainedGGPRegressor, problem: Problem) -
 
 def of_trees(problem: Problem, seed: int) -> Prediction:
     """Return what tuned boosted trees predict."""
-    mean, std = baselines.tune_trees(problem.x, problem.y, seed=seed).predict(problem.points)
+    mean, std = baselines.predict_by_trees(problem.x, problem.y, problem.points, seed=seed)
     return Prediction(mean, std, np.diag(std[problem.cut] ** 2))
 
 
@@ -260,11 +254,6 @@ def regression_methods(*, targets: int, pairs: int, ggp: Mapping[str, Any], leng
     shape = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp}
     steps = {"max_steps": math.ceil(pairs / _BATCH), "batch_size": _BATCH, "members": 1}
     paper = {**shape, **steps, "set_interaction": True, "targets": targets, "observations": None}
-
-    def untuned(problem: Problem, seed: int) -> Prediction:
-        noise = cast(float, problem.noise)  # the paper's functions have a known one
-        return of_gp(baselines.as_in_the_paper(problem.x, problem.y, noise=noise), problem)
-
     return {
         **PRETRAINED_FORMS,
         "ggp-known-noise": lambda problem, seed: of_ggp(PretrainedGGPRegressor(noise=problem.noise), problem),
@@ -272,6 +261,6 @@ def regression_methods(*, targets: int, pairs: int, ggp: Mapping[str, Any], leng
         "ggp-paper": trained_ggp(paper),
         "gp-se": tuned_gp("se", lengths=lengths),
         "gp-se-learned-noise": tuned_gp("se", known=False, lengths=lengths),
-        "gp-paper": untuned,
+        "gp-paper": lambda problem, seed: of_gp(as_in_the_paper(problem.x, problem.y, noise=problem.noise), problem),
         **{f"gp-{kernel}": tuned_gp(kernel, lengths=lengths) for kernel in baselines.KERNELS if kernel != "se"},
     }

@@ -21,22 +21,14 @@ def _digest() -> str:
 def main() -> None:
     """Train, continuing where an earlier call with the same settings was stopped."""
     parser = argparse.ArgumentParser(prog="python -m bieqno.lab.pretraining", description=main.__doc__)
-    parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--seed", type=int, default=0)
+    for name, default in {"--steps": 5000, "--batch-size": 16, "--width": 64, "--seed": 0}.items():
+        parser.add_argument(name, type=int, default=default)
     parser.add_argument("--checkpoint", type=Path, default=Path("build") / f"prior-{_digest()}")
-    parser.add_argument("--out", type=Path, help="where the weights go; into the package by default")
-    asked = parser.parse_args()
-    result = pretrain(
-        steps=asked.steps,
-        batch_size=asked.batch_size,
-        width=asked.width,
-        key=jax.random.key(asked.seed),
-        checkpoint=asked.checkpoint,
-        on_progress=lambda at: print(f"step {at.step}: loss {at.loss:.4f}", flush=True),
-    )
-    persistence.save(asked.out or SHIPPED, result.module, known=[Correction])
+    parser.add_argument("--out", type=Path, default=SHIPPED, help="where the weights go; into the package by default")
+    asked = vars(parser.parse_args())
+    out, key = asked.pop("out"), jax.random.key(asked.pop("seed"))
+    result = pretrain(**asked, key=key, on_progress=lambda at: print(f"step {at.step}: loss {at.loss:.4f}", flush=True))
+    persistence.save(out, result.module, known=[Correction])
 
 
 if __name__ == "__main__":

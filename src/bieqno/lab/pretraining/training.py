@@ -1,8 +1,7 @@
 """Pre-training of the correction on random functions: learned once, shipped with the package."""
 
-import os
-from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,7 @@ from bieqno.regression.metrics import joint_loss, log_losses
 from bieqno.regression.pretrained.correction import Correction, wave_vectors
 from bieqno.regression.pretrained.mixture import learn_context
 from bieqno.regression.pretrained.neighbours import gather, spread_rows
-from bieqno.training import FitResult, Progress, fit
+from bieqno.training import FitResult, fit
 
 JOINT_SHARE = 0.25  # weight of the joint density beside that of single values, which most predictions are used for
 CHUNK_STEPS = 50  # steps between two checkpoints
@@ -47,32 +46,17 @@ def posterior(correction: Correction, task: Task) -> LowRankGaussian:
 
 
 def pretrain(
-    *,
-    steps: int,
-    key: PRNGKeyArray,
-    batch_size: int = 16,
-    width: int = 64,
-    learning_rate: float = 1e-3,
-    checkpoint: str | os.PathLike[str] | None = None,
-    on_progress: Callable[[Progress], None] | None = None,
+    *, steps: int, key: PRNGKeyArray, batch_size: int = 16, width: int = 64, learning_rate: float = 1e-3, **options: Any
 ) -> FitResult[Correction]:
     """Train a correction on random functions, `batch_size` in each step, none of which it sees twice.
 
-    The learning rate rises during the first steps to `learning_rate` and falls to zero along a cosine. A training that finds
-    its own `checkpoint` in that folder continues from it.
+    The learning rate rises during the first steps to `learning_rate` and falls to zero along a cosine. Further `options` are
+    those of `fit`, such as `checkpoint`, from which a training continues, and `on_progress`.
     """
     weight_key, fit_key = jax.random.split(key)
-    return fit(
-        Correction(width=width, key=weight_key),
-        task_loss,
-        RandomTasks(batch_size),
-        steps=steps,
-        key=fit_key,
-        optimizer=_optimizer(learning_rate, steps),
-        chunk_steps=min(CHUNK_STEPS, steps),
-        checkpoint=checkpoint,
-        on_progress=on_progress,
-    )
+    correction, source = Correction(width=width, key=weight_key), RandomTasks(batch_size)
+    options |= {"optimizer": _optimizer(learning_rate, steps), "chunk_steps": min(CHUNK_STEPS, steps)}
+    return fit(correction, task_loss, source, steps=steps, key=fit_key, **options)
 
 
 @lru_cache

@@ -2,8 +2,8 @@
 
 import io
 import json
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from html import escape
 from string import Template
 from typing import TypeAlias
@@ -13,13 +13,15 @@ import numpy as np
 import xarray as xr
 from matplotlib.figure import Figure
 
+from bieqno.lab.compare import Outcome
+from bieqno.lab.methods.filters import TwinTest
 from bieqno.lab.report.filter_figures import errors
 from bieqno.lab.report.pivots import pivots
 from bieqno.lab.report.regression_figures import draw_reliability
 from bieqno.lab.report.style import asset, panels, style_of
 from bieqno.lab.report.tables import plain_rows
-from bieqno.lab.results import Result, Row
-from bieqno.lab.user_comparisons import LEVELS, Entry, Evaluation
+from bieqno.lab.results import Result
+from bieqno.lab.user_comparisons import LEVELS, Evaluation
 
 PlainTable: TypeAlias = tuple[list[str], list[list[str]], list[tuple[int, int]]]  # headings, rows, the best cells
 _SCORES = {"rmse": "RMSE", "nlpd": "NLPD", "crps": "CRPS"}
@@ -79,26 +81,26 @@ def _scatter(found: Evaluation) -> Figure:
     ends = [float(np.min(found.observed)), float(np.max(found.observed))]
     part = slice(0, 300)  # more bars would be illegible, and the page large
     for axes, name in zip(grid[0], ("ggp", found.opponent), strict=True):
-        forecast, style = found.forecasts[name], style_of(name)
+        (mean, std), style = found.forecast(name), style_of(name)
         axes.plot(ends, ends, color="black", linewidth=0.8)
         look = {"fmt": style.marker, "color": style.color, "markersize": 4, "elinewidth": 0.6, "alpha": 0.8}
-        axes.errorbar(forecast.mean[part], found.observed[part], xerr=2 * forecast.std[part], **look)
+        axes.errorbar(mean[part], found.observed[part], xerr=2 * std[part], **look)
         axes.set_title(style.label)
     return figure
 
 
 def comparison_page(
-    entries: Sequence[Entry], arrays: xr.Dataset, *, burn_in: int, command: str, setup_text: str
+    entries: Sequence[Outcome[TwinTest]], arrays: xr.Dataset, *, burn_in: int, command: str, setup_text: str
 ) -> str:
     """Return the page that shows which filter has the lowest error in a twin experiment, at which ensemble size."""
     runs, windows = arrays["truth"].shape[:2]
     caption = _CAPTIONS["scores"].format(runs=runs, windows=windows, burn_in=burn_in)
     result = _result(entries)
-    settings = [
-        [style_of(one.method).label, str(one.members), ", ".join(f"{key} {x:g}" for key, x in one.settings.items())]
-        for one in entries
-        if one.settings
-    ]
+    settings = []
+    for one in entries:
+        if one.settings:
+            chosen = ", ".join(f"{key} {value:g}" for key, value in one.settings.items())
+            settings.append([style_of(one.method).label, str(one.case.about["ensemble_size"]), chosen])
     parts = {
         "scores": _table(comparison_rows(entries), caption),
         "errors": _drawing(errors(result), _CAPTIONS["errors"]),
@@ -110,7 +112,7 @@ def comparison_page(
     return _page("comparison.html", "Which filter has the lowest error?", parts, **texts)
 
 
-def comparison_verdict(entries: Sequence[Entry]) -> str:
+def comparison_verdict(entries: Sequence[Outcome[TwinTest]]) -> str:
     """Return the best filter of each ensemble size in a sentence."""
     pivot, said = pivots(_result(entries))[0], []
     for size in pivot.columns:
@@ -120,21 +122,19 @@ def comparison_verdict(entries: Sequence[Entry]) -> str:
     return f"Lowest error: {', '.join(said)}."
 
 
-def comparison_rows(entries: Sequence[Entry]) -> PlainTable:
+def comparison_rows(entries: Sequence[Outcome[TwinTest]]) -> PlainTable:
     """Return the table of errors: one row per filter, one column per ensemble size."""
     (_, *sizes), rows, best = plain_rows(pivots(_result(entries))[0])
     return ["filter", *(f"N = {size}" for size in sizes)], rows, best
 
 
-def _result(entries: Sequence[Entry]) -> Result:
+def _result(entries: Sequence[Outcome[TwinTest]]) -> Result:
     """Return the entries as the rows of a study: error, and spread over error."""
     rows = []
     for entry in entries:
-        (error, stderr), (spread, _) = entry.average(entry.errors), entry.average(entry.spreads)
-        values = {"rmse": (error, None if math.isnan(stderr) else stderr), "spread_error_ratio": (spread / error, None)}
-        n, case = len(entry.errors) - entry.lost, f"N={entry.members}"
-        for metric, value in values.items():
-            rows.append(Row(case, entry.method, metric, *value, n, entry.members, "unseen", entry.lost))
+        error, spread = entry.rows(("rmse", "spread"))
+        ratio = spread.value / error.value
+        rows += [error, replace(spread, metric="spread_error_ratio", value=ratio, stderr=None)]
     return Result("comparison", "", 0, tuple(rows))
 
 

@@ -45,18 +45,14 @@ def _fewer(settings: Any, training: str, steps: int, **changes: Any) -> Any:
 
 
 _QUICK = {study.name: study.presets["quick"] for study in _STUDIES}
-PRESETS = {
-    "smoke": Settings("smoke", {study.name: study.presets["smoke"] for study in _STUDIES}),
-    "quick": Settings(
-        "quick",
-        {
-            "step-1d": replace(_QUICK["step-1d"], repetitions=1, layouts=("random",)),
-            "trig-2d": replace(_QUICK["trig-2d"], repetitions=1, sides=(16,)),
-            "lorenz63": _fewer(_QUICK["lorenz63"], "training", 3000, sizes=(2, 4, 8, 16), tuned_sizes=(2, 8)),
-            "lorenz96": _fewer(_QUICK["lorenz96"], "fine_tuning", 2000, sizes=(2, 8, 32), tuned_sizes=(8,)),
-        },
-    ),
+_CHOICE = {
+    "step-1d": replace(_QUICK["step-1d"], repetitions=1, layouts=("random",)),
+    "trig-2d": replace(_QUICK["trig-2d"], repetitions=1, sides=(16,)),
+    "lorenz63": _fewer(_QUICK["lorenz63"], "training", 3000, sizes=(2, 4, 8, 16), tuned_sizes=(2, 8)),
+    "lorenz96": _fewer(_QUICK["lorenz96"], "fine_tuning", 2000, sizes=(2, 8, 32), tuned_sizes=(8,)),
 }
+_SMOKE = {study.name: study.presets["smoke"] for study in _STUDIES}
+PRESETS = {"smoke": Settings("smoke", _SMOKE), "quick": Settings("quick", _CHOICE)}
 
 
 def study(s: Settings, run: Run) -> Findings:

@@ -1,7 +1,6 @@
 """Study ``irregular``: one trained filter on observing networks that it never saw."""
 
 from dataclasses import replace
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,12 +22,9 @@ DESCRIPTION = Description(
 _STUDENT, _MISSING = {"radius": 10.0}, (0.5, 0.95)
 _QUICK = {"sizes": {5: 24, 10: 16, 20: 8}, "missing": _MISSING, "steps": 1500}
 _LONG = {"sizes": mnmef.LESSONS, "missing": _MISSING, "steps": 10_000}
-_SMOKE: dict[str, Any] = {
-    "student": {**mnmef.SMOKE.student, "radius": 6.0},
-    "training": {**mnmef.SMOKE.training, "missing": _MISSING},
-}
+_BRIEF = {**mnmef.SMOKE.training, "missing": _MISSING}
 PRESETS = {
-    "smoke": replace(mnmef.SMOKE, **_SMOKE),
+    "smoke": replace(mnmef.SMOKE, student={**mnmef.SMOKE.student, "radius": 6.0}, training=_BRIEF),
     "quick": FilterSettings("quick", (10, 20), (10, 20), 8, 300, 100, (4, 200), _STUDENT, _QUICK),
     "paper": FilterSettings("paper", (5, 10, 20, 40), (10, 20, 40), 32, 600, 100, (8, 300), _STUDENT, _LONG),
 }

@@ -31,13 +31,10 @@ DESCRIPTION = Description(
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run on rings of some `sizes`, each a multiple of 4.
+    """What is run on rings of some `sizes`, each a multiple of 4; of those `timed_only` just one analysis is measured.
 
-    Attributes:
-        timed_only: sizes of which only the time and memory of one analysis are measured.
-        total: truths times variables of a run, where one truth has no more, so that errors are over as many values.
-        tuning: number and length of the truths that the LETKF is tuned on, with 40 variables.
-        student: settings of `LocalEnNF.untrained`: a net small enough for the time that an LETKF takes.
+    `total` is truths times variables of a run, where one truth has no more, so that errors are over as many values; `tuning` is
+    number and length of the truths of 40 variables that the LETKF is tuned on. The `student` is as fast as an LETKF.
     """
 
     preset: str

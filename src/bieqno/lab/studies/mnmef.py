@@ -61,10 +61,8 @@ def letkf(system: System, radius: tuple[float, ...] = (4.0, 6.0, 9.0, 13.0, 19.0
 
 def study(s: FilterSettings, run: Run) -> Findings:
     """Train against truths of the benchmark, and compare with the LETKF and with what was published."""
-    found = [
-        (size, method, values[size]) for method, values in _PUBLISHED.items() for size in values if size in s.sizes
-    ]
-    published = [Row(f"N={size}", method, "rmse", value, None, 64, size, "unseen") for size, method, value in found]
+    found = [(method, *pair) for method, values in _PUBLISHED.items() for pair in values.items() if pair[0] in s.sizes]
+    published = [Row(f"N={size}", method, "rmse", value, None, 64, size, "unseen") for method, size, value in found]
     return truth_study(s, run, ring(), [letkf(ring())], published=published)
 
 

@@ -10,7 +10,7 @@ itself, in [-2, 2]; the regressor was trained on none of them.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import product
 
 import numpy as np
@@ -134,18 +134,15 @@ def oracle(task: Task) -> float:
 def study(s: Settings, run: Run) -> Findings:
     """Score the regressor and the oracle on the same tasks of every family and range, beside what was published."""
 
-    def case(place: int, family: str, where: str) -> Case[Sequence[Task]]:
-        def tasks(repetition: int) -> Sequence[Task]:
-            return [draw(np.random.default_rng([run.seed, place, number]), family, where) for number in range(s.tasks)]
-
-        return Case(f"{family}, {where}", cache(tasks))
+    def tasks(place: int, family: str, where: str, repetition: int) -> Sequence[Task]:
+        return [draw(np.random.default_rng([run.seed, place, number]), family, where) for number in range(s.tasks)]
 
     def method(name: str, score: Callable[[Task], float]) -> Method[Sequence[Task]]:
         return Method(name, lambda tasks: {METRIC: np.array([score(task) for task in tasks])})
 
     plan, ggp, oracle_gp = [], method("ggp", pretrained), method("gp-true", oracle)
     for place, (family, where) in enumerate(product(s.families, s.ranges)):
-        own = case(place, family, where)
+        own = Case(f"{family}, {where}", cache(partial(tasks, place, family, where)))
         plan += [(own, one) for one in ((ggp, oracle_gp) if family in KERNELS else (ggp,))]
     rows = [row for outcome in compare(run, plan, lambda _, found: {METRIC: found[METRIC]}) for row in outcome.rows()]
     for name in dict.fromkeys(case.name for case, _ in plan):

@@ -28,10 +28,7 @@ DESCRIPTION = Description(
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run: random splits with at most so many rows `observed` (of smaller tables three quarters are) and `asked`.
-
-    The processes' tuning starts from so many `lengths`.
-    """
+    """What is run: random splits with at most so many rows `observed` (of smaller tables three quarters are) and `asked`."""
 
     preset: str = "quick"
     repetitions: int = 3

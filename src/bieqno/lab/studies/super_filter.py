@@ -37,11 +37,7 @@ INFLATION = 1.2
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run: the teachers show `truths`, the student is judged on `unseen` ones.
-
-    `training` has settings of `Imitation`, and `steps`, all of which are taken: the student is to be near its teachers, not near
-    the truth.
-    """
+    """What is run: the teachers show `truths`, the student is judged on `unseen` ones; `training` is without early stopping."""
 
     preset: str
     members: int = 16
@@ -104,16 +100,21 @@ def study(s: Settings, run: Run) -> Findings:
     run.progress("unseen truths", 0.9)
     # The windows to judge on are those that a well-behaved filter comes to; all filters are then given the same priors.
     unseen = da.teach(taught["ETKF"], system, trials(s.unseen, unseen_key), key=run_key)
-    analyses = {name: np.asarray(answers(filter, unseen, run_key)) for name, filter in taught.items()}
-    imitated = {name: np.asarray(answers(learned.acting_as(k), unseen, run_key)) for k, name in enumerate(taught)}
+    roles = {f"EnNF as {name}": learned.acting_as(k) for k, name in enumerate(taught)}
+    analyses, imitated = ([np.asarray(answers(f, unseen, run_key)) for f in some.values()] for some in (taught, roles))
     test = filters.TwinTest(system, trials(s.unseen, unseen_key), None, run_key)
     case = Case(f"N={s.members}", lambda _: test, about={"ensemble_size": s.members, "protocol": "unseen"})
-    pairs = [((name, f), (f"EnNF as {name}", learned.acting_as(k))) for k, (name, f) in enumerate(taught.items())]
+    pairs = zip(taught.items(), roles.items(), strict=True)
     plan = [(case, Method(name, partial(filters.run_filter, f))) for pair in pairs for name, f in pair]
     outcomes = compare(run.between(0.9, 1.0), plan, filters.score_filter)
-    rows = [*_distances(analyses, imitated), *filters.filter_rows(outcomes, ("relative_rmse",))]
-    table = np.array([[distance(a, b) for b in imitated.values()] for a in analyses.values()])
-    labels = {"teacher": list(taught), "student": [f"EnNF as {name}" for name in taught]}
+    table = np.array([[distance(a, b) for b in imitated] for a in analyses])
+    between = [distance(a, b) for a, b in combinations(analyses, 2)]
+    typical = float(np.median(between))
+    found = [("teachers", "distance_between", between), ("teachers", "typical", [typical])]
+    for role, gap in zip(roles, np.diag(table).tolist(), strict=True):
+        found += [(role, "distance_to_teacher", [gap]), (role, "share_of_typical", [gap / typical])]
+    rows = [*(Row.of("unseen", *row) for row in found), *filters.filter_rows(outcomes, ("relative_rmse",))]
+    labels = {"teacher": list(taught), "student": list(roles)}
     return rows, {"distances": xr.Dataset({"distance": (("teacher", "student"), table)}, labels)}
 
 
@@ -134,13 +135,3 @@ def answers(filter: da.Filter, lessons: da.Lessons, key: PRNGKeyArray) -> Float[
 def distance(first: Float[np.ndarray, "L N n"], second: Float[np.ndarray, "L N n"]) -> float:
     """Return the root-mean-square distance between the members of two analyses."""
     return float(np.sqrt(np.mean((first - second) ** 2)))
-
-
-def _distances(analyses: Mapping[str, np.ndarray], imitated: Mapping[str, np.ndarray]) -> list[Row]:
-    between = [distance(analyses[a], analyses[b]) for a, b in combinations(analyses, 2)]
-    typical = float(np.median(between))
-    found = [("teachers", "distance_between", between), ("teachers", "typical", [typical])]
-    for name in analyses:
-        gap, role = distance(analyses[name], imitated[name]), f"EnNF as {name}"
-        found += [(role, "distance_to_teacher", [gap]), (role, "share_of_typical", [gap / typical])]
-    return [Row.of("unseen", *row) for row in found]

@@ -51,12 +51,8 @@ def function(x: Float[np.ndarray, "n 2"]) -> Float[np.ndarray, "n"]:
     def wave(k: int) -> Float[np.ndarray, "n"]:
         return np.prod(np.sin(k * np.pi * x), axis=1)
 
-    return (
-        np.prod(np.cos(2 * np.pi * x), axis=1)
-        + wave(4) * inside(1 / 4, 3 / 4)
-        + wave(8) * inside(1 / 2, 3 / 4)
-        + wave(16) * inside(1 / 4, 1 / 2)
-    )
+    coarse = np.prod(np.cos(2 * np.pi * x), axis=1) + wave(4) * inside(1 / 4, 3 / 4)
+    return coarse + wave(8) * inside(1 / 2, 3 / 4) + wave(16) * inside(1 / 4, 1 / 2)
 
 
 def draw(rng: np.random.Generator, *, side: int, points: int) -> regression.Problem:
