@@ -8,19 +8,10 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
+from bieqno import scores
 from bieqno.assimilation.tuning import Tuning
 from bieqno.assimilation.twin import Run, Twin
 from bieqno.persistence.tensorfile import replace_file
-from bieqno.scores import (
-    autocorrelated_interval,
-    coverage,
-    crps,
-    energy_score,
-    relative_rmse,
-    rmse,
-    spread,
-    spread_error_ratio,
-)
 
 if TYPE_CHECKING:
     from xarray import Dataset
@@ -65,13 +56,8 @@ def to_dataset(
     """Return a run, with the truth if there is one, as a dataset of time, member, state and observation.
 
     From the window in which the run diverged on, its values are missing and `sound` is 0. What a record of your own
-    keeps under a name such as `extra` has the dimensions time, `extra_1`, `extra_2` and so on.
-
-    Args:
-        run: from `cycle`, with a record that keeps a dictionary.
-        twin: from `simulate`; None for real data.
-        window: time between two observations, for the time axis.
-        attributes: what else to say about the run, such as the filter and its settings.
+    keeps under a name such as `extra` has the dimensions time, `extra_1`, `extra_2` and so on. The `window` is the time
+    between two observations; `attributes` are kept with the data, such as the filter and its settings.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -118,11 +104,7 @@ def to_dataset(
 
 
 def save_dataset(data: Dataset, path: str | Path) -> Path:
-    """Write a dataset to a netCDF file, compressed, replacing what was there in one step; makes the folder if need be.
-
-    Raises:
-        PersistenceError: if the file cannot be written; nothing is left half-written.
-    """
+    """Write a dataset to a netCDF file, compressed, replacing what was there in one step; makes the folder if need be."""
     _xarray()
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,16 +121,10 @@ def load_dataset(path: str | Path) -> Dataset:
 def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
     """Score a run against its truth, with intervals that respect the autocorrelation of its errors.
 
-    Scores of whole series, such as the spread-error ratio, come without an interval. For runs on independent truths
-    take one number each, and `bieqno.scores.independent_interval` of them.
-
-    Args:
-        data: from `to_dataset`, of a record that keeps ensembles, with a truth.
-        burn_in: windows at the beginning that do not count; neither do those after a divergence.
-        level: of the intervals.
-
-    Returns:
-        `mean`, `stderr`, `low` and `high`, each by `stage` (forecast, analysis) and `score`.
+    The data come from `to_dataset`, with ensembles and a truth; windows of the burn-in and after a divergence do not count.
+    The result has `mean`, `stderr`, `low` and `high` by `stage` (forecast, analysis) and `score`. Scores of whole series,
+    such as the spread-error ratio, come without an interval. For runs on independent truths take one number each, and
+    `bieqno.scores.independent_interval` of them.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -174,22 +150,20 @@ def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
         members = jnp.asarray(data[name].values[keep])
         mean = jnp.mean(members, axis=1)
         series = {
-            "rmse": rmse(truth, mean),
-            "spread": spread(members),
-            "crps": crps(truth, members),
-            "energy_score": energy_score(truth, members),
+            "rmse": scores.rmse(truth, mean),
+            "spread": scores.spread(members),
+            "crps": scores.crps(truth, members),
+            "energy_score": scores.energy_score(truth, members),
         }
         whole = {
-            "relative_rmse": relative_rmse(truth, mean),
-            "spread_error_ratio": spread_error_ratio(truth, members),
-            "coverage_90": coverage(truth, members, 0.9),
+            "relative_rmse": scores.relative_rmse(truth, mean),
+            "spread_error_ratio": scores.spread_error_ratio(truth, members),
+            "coverage_90": scores.coverage(truth, members, 0.9),
         }
-        intervals = [tuple(autocorrelated_interval(values, level)) for values in series.values()]
+        intervals = [tuple(scores.autocorrelated_interval(values, level)) for values in series.values()]
         rows.append(intervals + [(float(value), np.nan, np.nan, np.nan) for value in whole.values()])
     table = np.array(rows)
-    columns = {
-        column: (("stage", "score"), table[..., k]) for k, column in enumerate(("mean", "stderr", "low", "high"))
-    }
+    columns = {name: (("stage", "score"), table[..., k]) for k, name in enumerate(scores.Interval._fields)}
     coordinates = {"stage": ["forecast", "analysis"], "score": [*series, *whole]}
     return _xarray().Dataset(columns, coordinates, {"title": "Scores of a run", "level": level, "burn_in": burn_in})
 

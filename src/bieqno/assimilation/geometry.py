@@ -19,12 +19,8 @@ FEW = 32  # patterns up to which a product with ones and zeros is quicker than l
 class Places:
     """Where values are, and of which kind each is: the variables of a state, or observations.
 
-    A value like a number or a text: equal places are equal, and none can be changed.
-
-    Args:
-        positions: one row per value.
-        kinds: number of the field that each belongs to, counted from 0; None if there is one.
-        period: circumference of space, one number or one per dimension, infinite where it is not periodic, or None.
+    A value like a number or a text: equal places are equal, and none can be changed. `kinds` are the numbers of the fields
+    that they belong to, from 0, and `period` the circumference of space, infinite for dimensions that are not periodic.
 
     Example:
         >>> ring = Places(jnp.arange(40.0)[:, None], period=40.0)

@@ -20,28 +20,19 @@ class Lessons(eqx.Module):
     """Analyses of a teacher, each ensemble stored once, whatever the number of its variables.
 
     Predicted observations are not stored: they follow from the prior. A pair of the paper is one variable of one lesson.
-
-    Args:
-        prior: the ensembles that the teacher was given.
-        posterior: its analyses of them.
-        perturbed: the perturbed observations that it drew, or would have drawn.
-        value: observed values; with `mask` and `reference` as in `Observations`.
-        teacher: number of the teacher, where there are several.
-        observation: the observing system.
-        runs: number of runs that the lessons are from.
-        left_out: number of further runs that diverged or lost the truth, of which there is no lesson.
+    Value, mask and reference are as in `Observations`.
     """
 
     prior: Float[Array, "L N n"]
     posterior: Float[Array, "L N n"]
-    perturbed: Float[Array, "L N m"]
+    perturbed: Float[Array, "L N m"]  # the perturbed observations that the teacher drew, or would have drawn
     value: Float[Array, "L m"]
     mask: Bool[Array, "L m"]
     reference: Float[Array, "L m"]
-    teacher: Int[Array, "L"]
+    teacher: Int[Array, "L"]  # number of the teacher, where there are several
     observation: Observation
-    runs: int = eqx.field(static=True)
-    left_out: int = eqx.field(static=True)
+    runs: int = eqx.field(static=True)  # number of runs that the lessons are from
+    left_out: int = eqx.field(static=True)  # further runs that diverged or lost the truth, without a lesson
 
     @property
     def pairs(self) -> int:
@@ -57,11 +48,7 @@ class Lessons(eqx.Module):
 
     @classmethod
     def together(cls, *several: "Lessons") -> "Lessons":
-        """Return the lessons of several teachers of one observing system, numbered in the order given.
-
-        Raises:
-            ValueError: if the lessons are of different observing systems, ensemble sizes or lengths of runs.
-        """
+        """Return the lessons of several teachers of one observing system, numbered in the order given."""
         for other in several[1:]:
             kinds = [(x.prior.shape[0] // x.runs, *x.prior.shape[1:]) for x in (several[0], other)]
             if kinds[0] != kinds[1]:

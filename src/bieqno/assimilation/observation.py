@@ -43,23 +43,17 @@ class LinearOperator(eqx.Module):
 
 
 class Observed(eqx.Module):
-    """What a filter is handed in one window.
+    """What a filter is handed in one window."""
 
-    Args:
-        value: observed values d; zero where the mask says that they are missing.
-        reference: the values at which the error law R is evaluated.
-        operator: the observation operator H, of one state.
-        start: the ensemble at the start of the window, for filters that run the model themselves; `cycle` gives it.
-        perturbed: perturbed observations to use instead of drawing them, row i for member i.
-    """
-
-    value: Float[Array, "m"]
+    value: Float[Array, "m"]  # observed values d; zero where the mask says that they are missing
     mask: Bool[Array, "m"]
-    reference: Float[Array, "m"]
+    reference: Float[Array, "m"]  # the values at which the error law R is evaluated
     error: AbstractError
-    operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]
-    start: Float[Array, "N n"] | None = None
-    perturbed: Float[Array, "N m"] | None = None
+    operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]  # the observation operator H, of one state
+    start: Float[Array, "N n"] | None = (
+        None  # ensemble at the window's start, for filters that run the model themselves
+    )
+    perturbed: Float[Array, "N m"] | None = None  # perturbed observations, row i for member i; None to draw them
 
     @property
     def std(self) -> Float[Array, "m"]:

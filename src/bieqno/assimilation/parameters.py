@@ -44,16 +44,10 @@ def append_parameters(
     ensemble: Float[Array, "N n"],
     parameters: Float[Array, "_ p"],
 ) -> tuple[System, Float[Array, "N n+p"]]:
-    """Append unknown parameters to the state, ready for `cycle`.
+    """Return system and ensemble of a state with unknown parameters appended to it, ready for `cycle`.
 
-    Args:
-        build: from a parameter vector to a model, of any kind that `forecast` takes.
-        system: how the state is observed; its model is replaced by those that `build` makes.
-        ensemble: initial states.
-        parameters: initial parameters, one row per member; their spread is their uncertainty.
-
-    Returns:
-        System and ensemble of the appended state, parameters last.
+    The system's model is replaced by those that `build` makes of parameter vectors, of any kind that `forecast` takes. The
+    initial `parameters` have one row per member; their spread is their uncertainty.
 
     Example:
         >>> import jax, jax.numpy as jnp

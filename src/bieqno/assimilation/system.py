@@ -27,7 +27,6 @@ class System(eqx.Module):
 
     Args:
         model: the dynamics: a function from one state to the state one window later, or an `AbstractEnsembleModel`.
-        observation: what is observed, and with which error.
         state: a state near the attractor, from which truths begin or spin up.
         places: where the variables are; None if they have no positions.
         limit: a member beyond this absolute value has left the climatology and its run has diverged; a number, or one per
@@ -100,19 +99,14 @@ class System(eqx.Module):
     def neighbourhoods(self, radius: float | None = None, reach: float | None = None) -> Neighbourhoods:
         """Return what can act on each variable, for the `LocalEnNF`.
 
-        Args:
-            radius: how far an observation can act; by default two and a half times the distance between observations.
-            reach: how far each variable sees others; by default three times their distance.
+        An observation acts within the `radius`, by default 2.5 times the distance between observations; a variable sees
+        others within its `reach`, by default three times their distance.
         """
         here, there = self._places()
         # One observation has no distance to others; that of the variables has the same unit.
         apart = spacing(there if len(np.unique(there.positions, axis=0)) > 1 else here)
-        return Neighbourhoods.of(
-            here,
-            there,
-            radius=2.5 * apart if radius is None else radius,
-            reach=3.0 * spacing(here) if reach is None else reach,
-        )
+        radius = 2.5 * apart if radius is None else radius
+        return Neighbourhoods.of(here, there, radius=radius, reach=3.0 * spacing(here) if reach is None else reach)
 
     def _places(self) -> tuple[Places, Places]:
         """Return the places of variables and observations; without positions everything is near everything."""
@@ -138,9 +132,6 @@ class Climate(eqx.Module):
     @classmethod
     def of(cls, system: System, *, spin: int = 150, key: PRNGKeyArray) -> "Climate":
         """Run the model freely from about the system's state, with a standard deviation of one.
-
-        Raises:
-            ValueError: if the runs do not stay finite.
 
         Example:
             >>> import jax, jax.numpy as jnp

@@ -13,8 +13,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bieqno.assimilation.objectives.objective import Objective
 from bieqno.assimilation.observation import Filter
 from bieqno.assimilation.system import Climate, System
-from bieqno.assimilation.trials import Trials, make_trials
-from bieqno.assimilation.twin import cycle, keep_mean
+from bieqno.assimilation.trials import Assimilation, Trials, make_trials
+from bieqno.assimilation.twin import keep_mean
 from bieqno.training import FitResult, Progress, fit
 
 Student = TypeVar("Student", bound=Filter)
@@ -31,9 +31,6 @@ class Validation:
     smallest and at the largest ensemble size of the objective; from a divergence on a run has the largest error.
 
     Args:
-        truths: number of truths, the same in every validation.
-        windows: length of a run.
-        burn_in: windows at the beginning that do not count.
         every: steps between two validations; None for about a twentieth of the training.
         patience: stop after so many validations without improvement; None for never. The learning rate falls to zero
             at the last step, and much of the improvement comes with its fall: a short patience stops too early.
@@ -64,21 +61,13 @@ def train_filter(
     on_progress: Callable[[Progress], None] | None = None,
     key: PRNGKeyArray,
 ) -> FitResult[Student]:
-    """Train a filter for a system.
+    """Train a filter for a system; return it with its training history.
 
-    Args:
-        student: the filter as it begins, new (`EnNF`, `LearnedGain`, `LocalEnNF.untrained`) or trained before.
-        system: the model, and how it is observed.
-        objective: `AgainstTruth` or `Imitation`.
-        steps: most optimizer steps.
-        validate: how the best weights are chosen and when training stops; None takes the last weights.
-        checkpoint: see `fit`.
-        on_progress: see `fit`.
-        key: random key of everything.
+    For `AgainstTruth` the `source_state` of the result are the runs, with the number of those that blew up.
 
-    Returns:
-        The trained filter and its training history. For `AgainstTruth` the `source_state` are the runs, with the number of
-        those that blew up.
+    The student is new (`EnNF`, `LearnedGain`, `LocalEnNF.untrained`) or trained before, the objective `AgainstTruth` or
+    `Imitation`. `validate` says how the best weights are chosen and when training stops; None takes the last weights. For
+    `checkpoint` and `on_progress` see `fit`.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -122,8 +111,7 @@ class _CycledError(eqx.Module):
 
     def __call__(self, filter: Filter) -> Float[Array, ""]:
         def one(trial: Trials) -> Float[Array, ""]:
-            key = jax.random.fold_in(self.key, trial.numbers)
-            run = cycle(filter, self.system, trial.ensembles, trial.twins.observations, record=keep_mean, key=key)
+            run = Assimilation(filter, self.system, keep_mean, self.key)(trial)
             wrong = (run.kept - trial.twins.truth) / self.deviation
             errors = jnp.minimum(jnp.sqrt(jnp.mean(wrong**2, axis=1)), DIVERGED)
             lost = (run.diverged >= 0) & (jnp.arange(len(errors)) >= run.diverged)

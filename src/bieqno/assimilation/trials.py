@@ -37,17 +37,8 @@ def make_trials(
 ) -> Trials:
     """Simulate independent truths from the climatology, and an ensemble of `members` about the beginning of each.
 
-    The mean of an ensemble is as far from the truth as its members are from the mean.
-
-    Args:
-        system: what is simulated; each truth spins up from near its state.
-        windows: length of each truth.
-        truths: number of truths.
-        members: size of each ensemble.
-        spread: standard deviation of the ensemble.
-        disturbance: standard deviation of the noise about the system's state that truths spin up from.
-        spin: windows to run before the truth begins.
-        key: a different key makes different truths.
+    Each truth spins up, for `spin` windows, from the system's state with noise of standard deviation `disturbance`. The mean
+    of an ensemble is as far from the truth as its members are from the mean: its standard deviation is the `spread`.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -87,11 +78,11 @@ def run_trials(
         >>> run_trials(ETKF(), system, trials, key=jax.random.key(1)).kept["mean"].shape
         (3, 5, 3)
     """
-    found: Run = sweep(_Assimilation(filter, system, record, key), trials)
+    found: Run = sweep(Assimilation(filter, system, record, key), trials)
     return found
 
 
-class _Assimilation(eqx.Module):
+class Assimilation(eqx.Module):
     """A `cycle` on one trial, as a value: what differs in arrays only is compiled once."""
 
     filter: Filter
@@ -100,6 +91,7 @@ class _Assimilation(eqx.Module):
     key: PRNGKeyArray
 
     def __call__(self, trial: Trials) -> Run:
+        """Run the trial."""
         key = jax.random.fold_in(self.key, trial.numbers)
         observations = trial.twins.observations
         return cycle(self.filter, self.system, trial.ensembles, observations, record=self.record, key=key)

@@ -12,31 +12,24 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.observation import Filter
 from bieqno.assimilation.system import System
-from bieqno.assimilation.trials import Trials, first_windows
-from bieqno.assimilation.twin import cycle, keep_mean
+from bieqno.assimilation.trials import Assimilation, Trials, first_windows
+from bieqno.assimilation.twin import keep_mean
 from bieqno.scores import rmse
 
 
 class Tuning(NamedTuple):
     """The best settings, and the scores of all that were tried; `tuning_dataset` makes a labelled surface of it.
 
-    Attributes:
-        best: the best settings by name.
-        score: their score: error of the analysis mean, averaged over windows and truths; infinite if all diverged.
-        names: names of the settings, one per axis of the arrays below.
-        values: the values tried of each.
-        scores: score of every combination, diverged runs left out; infinite if all diverged.
-        diverged: share of runs that diverged.
-        windows: number of windows that each combination was run for.
+    A score is the error of the analysis mean, averaged over windows and truths without diverged runs; infinite if all did.
     """
 
     best: dict[str, float]
-    score: float
-    names: tuple[str, ...]
-    values: tuple[Float[np.ndarray, "_"], ...]
+    score: float  # of the best
+    names: tuple[str, ...]  # of the settings, one per axis of the arrays below
+    values: tuple[Float[np.ndarray, "_"], ...]  # those tried of each setting
     scores: Float[np.ndarray, "..."]
-    diverged: Float[np.ndarray, "..."]
-    windows: Int[np.ndarray, "..."]
+    diverged: Float[np.ndarray, "..."]  # share of runs that diverged
+    windows: Int[np.ndarray, "..."]  # number of windows that each combination was run for
 
 
 def tune(
@@ -58,17 +51,9 @@ def tune(
     share `keep` of them over ``1 / keep`` times as many, and so on up to the whole series. Settings with fewer diverged
     runs come first, then those with the smaller error.
 
-    Args:
-        build: makes the filter from settings given by name; these are traced, so that all share one compilation.
-        settings: the values to try of each.
-        system: what is filtered.
-        trials: truths for tuning.
-        burn_in: windows at the beginning that are not scored.
-        rungs: 1 for a plain grid; otherwise the number of rounds of halving.
-        keep: share of the settings that survives a round.
-        chunk: most settings to run at once, all trials of each together, as one compiled program.
-        progress: called between chunks with the number of settings done and the number in this round.
-        key: the same for all settings, so that they are compared on equal terms.
+    `build` makes the filter from settings given by name; these are traced, so that all share one compilation. At most
+    `chunk` settings run at once, all trials of each together, and all with the same key; `progress` is called between
+    chunks with the number of settings done and the number in this round. Windows of the burn-in are not scored.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -130,8 +115,7 @@ class _Judge(eqx.Module):
     def __call__(self, rows: Float[Array, "c p"], trials: Trials) -> tuple[Float[Array, "c r"], Bool[Array, "c r"]]:
         def one(row: Float[Array, "p"], trial: Trials) -> tuple[Array, Array]:
             filter = self.build(**dict(zip(self.names, row, strict=True)))
-            key = jax.random.fold_in(self.key, trial.numbers)
-            run = cycle(filter, self.system, trial.ensembles, trial.twins.observations, record=keep_mean, key=key)
+            run = Assimilation(filter, self.system, keep_mean, self.key)(trial)
             return jnp.mean(rmse(trial.twins.truth, run.kept)[self.burn_in :]), run.diverged >= 0
 
         return jax.vmap(lambda row: jax.vmap(lambda trial: one(row, trial))(trials))(rows)

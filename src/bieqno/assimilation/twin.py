@@ -15,13 +15,7 @@ Ensemble: TypeAlias = Float[Array, "N n"]
 
 
 class Observations(eqx.Module):
-    """A series of observations.
-
-    Args:
-        value: observed values, one row per window; anything where missing.
-        mask: which of them there are.
-        reference: the values at which the filter evaluates the error law.
-    """
+    """A series of observations, one row per window; the filter evaluates the error law at the reference."""
 
     value: Float[Array, "T m"]
     mask: Bool[Array, "T m"]
@@ -54,16 +48,12 @@ class Twin(eqx.Module):
 class Run(eqx.Module):
     """The result of a filter on a series of observations.
 
-    Args:
-        kept: what the record kept of each window, stacked along a first axis.
-        ensemble: the last ensemble, to continue from.
-        diverged: the first window of the series in which the filter diverged, counted from 0; -1 if it never did. What
-            is kept from there on repeats the last sound ensemble, and is no result.
+    What is kept from a divergence on repeats the last sound ensemble, and is no result.
     """
 
-    kept: PyTree[Any]
-    ensemble: Float[Array, "N n"]
-    diverged: Int[Array, ""]
+    kept: PyTree[Any]  # what the record kept of each window, stacked along a first axis
+    ensemble: Float[Array, "N n"]  # the last one, to continue from
+    diverged: Int[Array, ""]  # the first window in which the filter diverged, counted from 0; -1 if it never did
 
 
 @runtime_checkable
@@ -97,13 +87,13 @@ def keep_ensembles(prior: Ensemble, posterior: Ensemble, observed: Observed, *, 
 
 def keep_triples(prior: Ensemble, posterior: Ensemble, observed: Observed, *, key: PRNGKeyArray) -> dict[str, Array]:
     """Keep what a learned filter imitates; perturbed observations are those that the filter drew, or would have drawn."""
-    seen = {"observed": observed.value, "std": observed.std, "mask": observed.mask}
-    perturbed = observed.perturb(prior.shape[0], key=key)
     return {
-        **seen,
+        "observed": observed.value,
+        "std": observed.std,
+        "mask": observed.mask,
         "prior": prior,
         "predicted": observed.predict(prior),
-        "perturbed": perturbed,
+        "perturbed": observed.perturb(prior.shape[0], key=key),
         "posterior": posterior,
     }
 
@@ -119,12 +109,8 @@ def simulate(
 ) -> Twin:
     """Run a truth and observe it at the end of every window.
 
-    Args:
-        system: model and observation.
-        windows: length of the series.
-        state: the true state at the beginning; by default the system's. See `spin_up` for one on the attractor.
-        mask: which values there are, if the network changes with time or has gaps.
-        key: for model error and observation errors.
+    It begins at `state`, by default the system's; see `spin_up` for one on the attractor. The mask says which values there
+    are, if the network changes with time or has gaps.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -183,17 +169,9 @@ def cycle(
 ) -> Run:
     """Take an ensemble through a series of observations: forecast, analyse, record, and repeat.
 
-    The only filtering loop, compiled as one program. Window k uses the same key whatever the filter does.
-
-    Args:
-        filter: the analysis, any function ``(ensemble, observed, *, key) -> ensemble``.
-        system: the model that the filter assumes, and how states are observed.
-        ensemble: the members at the beginning of the first window.
-        observations: the observed values.
-        record: what to keep of each window.
-        first_window: number of the first window, where a run continues an earlier one: random numbers are those that the
-            whole run would have used.
-        key: for model error and analysis.
+    The only filtering loop, compiled as one program. Any function ``(ensemble, observed, *, key) -> ensemble`` is a filter,
+    and `record` says what to keep of each window. Window k uses the same key whatever the filter does; where a run
+    continues an earlier one, `first_window` is the number of its first, and gives it the keys of the whole run.
 
     Example:
         >>> import jax, jax.numpy as jnp

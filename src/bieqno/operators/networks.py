@@ -40,7 +40,6 @@ class MLP(eqx.Module):
     set share (a pooled embedding, a context) is multiplied by its columns of the first layer once, not once per element.
 
     Args:
-        width: length of the hidden layers.
         depth: number of linear layers, at least 1.
         activation: applied after every layer but the last.
         residual: add its input to every hidden layer that keeps the width.

@@ -21,7 +21,6 @@ class InvariantOperator(eqx.Module):
     Every part can be replaced by a module of your own.
 
     Args:
-        in_size: length of an element.
         out_size: length of the result; None leaves the fitting net out (the lean form of the gGP equation),
             so that the result is the pooled embedding.
         width: length of the embeddings and hidden layers.
@@ -92,7 +91,6 @@ class EquivariantOperator(eqx.Module):
     """Map a set of any size to as many vectors, in the order of the set (F_E).
 
     Args:
-        in_size: length of an element.
         out_size: length of each result; None leaves the fitting net out (the lean form of the gGP equation),
             so that a result is the concatenation of self-embedding, pooled embedding and context.
         context_size: length of a context vector that all elements share; 0 for none.

@@ -51,8 +51,7 @@ def rmse(mean: Values, truth: Values) -> float:
 
 def nlpd(mean: Values, std: Values, values: Values) -> float:
     """Return the negative logarithm of the predictive density at each value, averaged over the points."""
-    z = (values - mean) / std
-    return float(np.mean(0.5 * z**2 + np.log(std) + 0.5 * np.log(2 * np.pi)))
+    return float(np.mean(log_losses(values - mean, std**2)))
 
 
 def noise_entropy(noise: float) -> float:

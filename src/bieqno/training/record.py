@@ -30,24 +30,15 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class FitResult(Generic[M]):
-    """The trained module and its training history.
+    """The trained module and its training history."""
 
-    Attributes:
-        module: the trained module; the one with the best validation where there was a validation.
-        losses: one per step; NaN where the step was skipped, for its loss or gradient was not finite.
-        validations: held-out loss after every chunk.
-        best_step: the step after which `module` was taken.
-        stopped_early: whether the patience ran out before the steps did.
-        source_state: the last state of a stateful batch source.
-    """
-
-    module: M
-    losses: Float[np.ndarray, "steps"]
-    validations: Float[np.ndarray, "chunks"]
-    best_step: int
+    module: M  # the one with the best validation where there was a validation
+    losses: Float[np.ndarray, "steps"]  # NaN where the step was skipped, for its loss or gradient was not finite
+    validations: Float[np.ndarray, "chunks"]  # held-out loss after every chunk
+    best_step: int  # the step after which `module` was taken
     skipped: int
-    stopped_early: bool
-    source_state: Any
+    stopped_early: bool  # whether the patience ran out before the steps did
+    source_state: Any  # the last one of a stateful batch source
 
 
 class TrainingError(Exception):

@@ -39,12 +39,9 @@ def count_steps(window: float, step: float) -> int:
 
 
 class Flow(eqx.Module):
-    """A model of one's own from its tendency: maps a state to the state one window later.
+    """A model of one's own from its tendency, the time derivative of one state: maps a state to that one window later.
 
-    Args:
-        tendency: time derivative of one state, in JAX.
-        window: time between two observations.
-        step: length of an integration step; divides the window.
+    The `window` is the time between two observations, and `step`, which divides it, the length of an integration step.
 
     Example:
         >>> pendulum = Flow(lambda z: jnp.array([z[1], -jnp.sin(z[0])]), window=1.0, step=0.01)
@@ -67,11 +64,8 @@ class Flow(eqx.Module):
 class Lorenz63(eqx.Module):
     """Three variables, chaotic at the usual parameters; maps a state to the state one window later.
 
-    Args:
-        sigma: Prandtl number.
-        rho: Rayleigh number over its critical value.
-        beta: geometry of the convection cells.
-        window, step: see `Flow`.
+    Sigma is the Prandtl number, rho the Rayleigh number over its critical value, beta the geometry of the convection cells;
+    `window` and `step` are as in `Flow`.
 
     Example:
         >>> [round(float(z), 2) for z in Lorenz63()(jnp.array([-8.5, -7.0, 27.0]))]
@@ -102,10 +96,7 @@ class Lorenz63(eqx.Module):
 class Lorenz96(eqx.Module):
     """Waves round a circle of latitude, chaotic at a forcing of 8; maps a state to the state one window later.
 
-    Args:
-        size: number of variables, at least 4.
-        forcing: constant forcing F.
-        window, step: see `Flow`.
+    It has at least 4 variables; `window` and `step` are as in `Flow`.
 
     Example:
         >>> rest = jnp.full(24, 8.0)  # an (unstable) equilibrium

@@ -5,8 +5,6 @@ than the teacher's, with the target unchanged: forecasts from displaced starts, 
 And it sees small ensembles: members drawn from the teacher's many, with the teacher's own analyses of these members.
 """
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,7 +21,7 @@ from bieqno.assimilation.objectives.objective import Task
 from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.system import System
 
-IDENTITY = "imitation 2"  # to be counted up when the loss or the source changes
+IDENTITY = "imitation 3"  # to be counted up when the loss or the source changes
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,6 @@ class Imitation:
     """Train a student to analyse as the teacher of some lessons did, member by member.
 
     Args:
-        lessons: what the teacher did.
         sizes: the sizes of the sub-ensembles that are shown.
         members: number of members of each size in a batch: ``members / size`` examples.
         rerun: displace members at the start of the window and run the system's model again, instead of at its end.
@@ -103,27 +100,8 @@ class LessonSource(eqx.Module):
 
     def __call__(self, key: PRNGKeyArray) -> tuple[Example, ...]:
         """Draw a batch: examples of each size."""
-        counts = [self.members // size for size in self.sizes]
-        _, available, variables = self.lessons.prior.shape
-        # All random numbers of a batch in three draws: their code is most of what there is to compile.
-        lesson_key, member_key, normal_key, model_key = jax.random.split(key, 4)
-        lessons = self._draw(sum(counts), lesson_key)
-        draws = jax.random.uniform(member_key, (sum(counts), available))
-        needed = sum(counts) * (2 + 2 * variables) + self.members * len(self.sizes) * variables
-        normals = _supply(jax.random.normal(normal_key, (needed,)))
-        # From not at all to badly: how far priors are displaced is itself drawn for each example.
-        shift_scale, noise_scale = normals((2, sum(counts), 1, 1))
-        shift = self.shift * shift_scale * normals((sum(counts), 1, variables)) * self.climate
-        together = self.translation * normals((sum(counts), 1, variables)) * self.climate
-        examples, start = [], 0
-        for size, count in zip(self.sizes, counts, strict=True):
-            part = slice(start, start + count)
-            noise = self.noise * noise_scale[part] * normals((count, size, variables)) * self.climate
-            chosen = jax.lax.top_k(draws[part], size)[1]
-            keyed = jax.random.fold_in(model_key, size)
-            examples.append(self._example(lessons[part], chosen, shift[part] + noise, together[part], keyed))
-            start += count
-        return tuple(examples)
+        keys = jax.random.split(key, len(self.sizes))
+        return tuple(self._examples(size, k) for size, k in zip(self.sizes, keys, strict=True))
 
     def _draw(self, count: int, key: PRNGKeyArray) -> Int[Array, "b"]:
         """Draw numbers of lessons; the first of a run is left out where the window before it is needed."""
@@ -133,29 +111,33 @@ class LessonSource(eqx.Module):
         run = jax.random.randint(run_key, (count,), 0, self.lessons.runs)
         return run * windows + jax.random.randint(window_key, (count,), left_out, windows)
 
-    def _example(
-        self,
-        lesson: Int[Array, "b"],
-        chosen: Int[Array, "b N"],
-        displacement: Float[Array, "b N n"],
-        together: Float[Array, "b 1 n"],
-        key: PRNGKeyArray,
-    ) -> Example:
-        given, model = self.lessons, self.model
+    def _examples(self, size: int, key: PRNGKeyArray) -> Example:
+        """Draw lessons, members of each, and how far they are displaced."""
+        given, model, count = self.lessons, self.model, self.members // size
+        lesson_key, member_key, scale_key, shift_key, noise_key, together_key, model_key = jax.random.split(key, 7)
+        lesson = self._draw(count, lesson_key)
+        _, available, variables = given.prior.shape
+        chosen = jax.lax.top_k(jax.random.uniform(member_key, (count, available)), size)[1]
         members = (lesson[:, None], chosen)
+        # From not at all to badly: how far priors are displaced is itself drawn for each example.
+        shift_scale, noise_scale = jax.random.normal(scale_key, (2, count, 1, 1))
+        shift = self.shift * shift_scale * jax.random.normal(shift_key, (count, 1, variables))
+        noise = self.noise * noise_scale * jax.random.normal(noise_key, (count, size, variables))
+        displacement = (shift + noise) * self.climate
         prior = given.prior[members] + displacement
         if model is not None:
             # Each posterior is where the next window of its run begins.
             start = given.posterior[lesson[:, None] - 1, chosen] + displacement
-            keys = jax.random.split(key, len(lesson))
+            keys = jax.random.split(model_key, count)
             prior = jax.vmap(lambda members, k: forecast(model, members, key=k))(start, keys)
+        together = self.translation * jax.random.normal(together_key, (count, variables)) * self.climate
         # What the observations move by when the state does, to first order.
-        _, moved = jax.vmap(lambda z, t: jax.jvp(given.observation.operator, (z,), (t,)))(
-            given.prior[lesson, 0], together[:, 0]
+        moved = jax.vmap(lambda z, t: jax.jvp(given.observation.operator, (z,), (t,))[1])(
+            given.prior[lesson, 0], together
         )
         return Example(
-            prior + together,
-            given.posterior[members] + together,
+            prior + together[:, None],
+            given.posterior[members] + together[:, None],
             given.perturbed[members] + moved[:, None],
             given.value[lesson] + moved,
             given.mask[lesson],
@@ -206,15 +188,3 @@ def _check(student: Any, lessons: Lessons) -> None:
 def _optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
     """Return one object for equal arguments, so that trainings of equal shape share one compilation."""
     return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))
-
-
-def _supply(numbers: Float[Array, "k"]) -> Callable[[tuple[int, ...]], Float[Array, "..."]]:
-    """Return a function that hands out the numbers in arrays of the shapes that are asked for, one after another."""
-    position = 0
-
-    def take(shape: tuple[int, ...]) -> Float[Array, "..."]:
-        nonlocal position
-        begin, position = position, position + math.prod(shape)
-        return numbers[begin:position].reshape(shape)
-
-    return take

@@ -112,7 +112,6 @@ class EnNF(AbstractStudent):
     predicts; with none at all the prior is returned as it is.
 
     Args:
-        observations: number m of observed values.
         increment: the operator gives what is added to the prior, instead of the posterior itself.
         anomalies: the distances of ``z_ij`` and ``H(z_i)`` from their ensemble means are given beside them, which spares
             the networks small differences of large numbers; without them it is the paper's equation to the letter.

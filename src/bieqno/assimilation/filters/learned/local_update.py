@@ -32,7 +32,6 @@ class LocalUpdate(eqx.Module):
     """The weights of a `LocalEnNF`, without a place: they serve wherever the kinds of values are the same.
 
     Args:
-        dimensions: of space.
         state, predicted: standardise variables and predicted observations, one number per kind.
         radius, reach: how far an observation can act, and how far away other variables are looked at.
         extent: how far from the mean an analysis may be, in standard deviations, one number per kind; None for no bound. A
