@@ -102,7 +102,7 @@ def test_a_parameter_is_found_along_with_the_state():
     run = cycle(Inflated(ETKF(), 1.01), appended, ensemble, truth.observations, key=KEY)
     # A hundred windows of eight accurate values pin one number down; a tenth of the initial error is ample.
     assert abs(float(run.kept["mean"][-1, 8]) - 8) < 0.2
-    with pytest.raises(ValueError, match=r"each of the 30 members, got shape \(3, 1\)"):
+    with pytest.raises(ValueError, match=r"each of 30 members, got shape \(3, 1\)"):
         append_parameters(lambda p: Lorenz96(8, p[0]), system, states, guesses[:3])
 
 

@@ -201,7 +201,7 @@ def test_divergence_is_data(twin, ensemble):
     [
         (
             lambda twin, e: cycle(ETKF(), System(MODEL, Observation([0], 1.0), STATE), e, twin.observations, key=KEY),
-            "1 values are observed of a state of 3 variables, but the series has 2",
+            "1 values are observed, but the series has 2",
         ),
         (
             lambda twin, e: cycle(lambda x, o, *, key: x[:2], SYSTEM, e, twin.observations, key=KEY),
@@ -209,7 +209,7 @@ def test_divergence_is_data(twin, ensemble):
         ),
         (
             lambda twin, e: cycle(ETKF(), SYSTEM, e[:0], twin.observations, key=KEY),
-            r"at least one member and 3 variables, got shape \(0, 3\)",
+            r"an ensemble \(N, 3\) of at least one member, got shape \(0, 3\)",
         ),
         (
             lambda twin, e: OBSERVATION.window(jnp.zeros(2), reference=jnp.zeros(3)),

@@ -328,7 +328,7 @@ def test_files_that_do_not_fit(bieqno, folder, tmp_path):
     other = bieqno("compare", setup, "--filter", folder / "filter.bieqno", "--out", tmp_path / "comparison")
     assert other.code == 1
     assert "does not fit" in other.err
-    assert "of 12 variables and 3 observations" in other.err
+    assert "for 12 variables and 3 observations" in other.err
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,9 @@ class MLP(eqx.Module):
 
     def __call__(self, *parts: Float[Array, "..."]) -> Float[Array, "..."]:
         """Apply the network to the concatenation of `parts` along their first axis; other axes are broadcast."""
-        return apply_linear(self.layers[-1], self.before_last(*parts))
+        # A first layer takes the parts one by one: under a `vmap` what the parts share is computed once.
+        only = len(self.layers) == 1 and self.features is None
+        return apply_linear(self.layers[-1], *(parts if only else (self.before_last(*parts),)))
 
     def before_last(self, *parts: Float[Array, "..."], begun: Float[Array, "..."] | None = None) -> Float[Array, "..."]:
         """Return the input of the last layer; `begun` is the first layer's product with the parts before these, if known."""
