@@ -30,9 +30,12 @@ class DeepKernel(gpytorch.models.ExactGP):
         super().__init__(x, y, likelihood)
         self.likelihood.noise = 1e-2
         self.features = torch.nn.Sequential(
-            torch.nn.Linear(x.shape[1], 64), torch.nn.SiLU(), torch.nn.Linear(64, 64), torch.nn.SiLU(),
+            torch.nn.Linear(x.shape[1], 64),
+            torch.nn.SiLU(),
+            torch.nn.Linear(64, 64),
+            torch.nn.SiLU(),
             torch.nn.Linear(64, FEATURES),
-        )  # fmt: skip
+        )
         self.mean = gpytorch.means.ConstantMean()
         self.kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=FEATURES))
 

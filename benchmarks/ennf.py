@@ -35,10 +35,15 @@ def a_batch() -> tuple[Example, ...]:
     value = jax.random.normal(keys[3], (EXAMPLES, OBSERVED))
     return (
         Example(
-            jax.random.normal(keys[0], state), jax.random.normal(keys[1], state), jax.random.normal(keys[2], observed),
-            value, jnp.ones(value.shape, bool), value, jnp.zeros(EXAMPLES, int),
+            jax.random.normal(keys[0], state),
+            jax.random.normal(keys[1], state),
+            jax.random.normal(keys[2], observed),
+            value,
+            jnp.ones(value.shape, bool),
+            value,
+            jnp.zeros(EXAMPLES, int),
         ),
-    )  # fmt: skip
+    )
 
 
 def step_operations() -> tuple[float, float]:
@@ -68,9 +73,15 @@ def our_step(microbatches: int) -> Callable[[], float]:
     def measure() -> float:
         seconds = []
         fit(
-            filter, loss, source, steps=4 * chunk, chunk_steps=chunk, microbatches=microbatches,
-            key=jax.random.key(2), on_progress=lambda p: seconds.append(p.seconds),
-        )  # fmt: skip
+            filter,
+            loss,
+            source,
+            steps=4 * chunk,
+            chunk_steps=chunk,
+            microbatches=microbatches,
+            key=jax.random.key(2),
+            on_progress=lambda p: seconds.append(p.seconds),
+        )
         return min(b - a for a, b in pairwise(seconds)) / chunk
 
     return measure

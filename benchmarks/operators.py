@@ -70,9 +70,15 @@ def our_step(shape: tuple[int, int, int], microbatches: int) -> Callable[[], flo
     def measure() -> float:
         seconds = []
         bieqno.fit(
-            operator, loss, source, steps=4 * chunk, chunk_steps=chunk, microbatches=microbatches,
-            key=jax.random.key(2), on_progress=lambda p: seconds.append(p.seconds),
-        )  # fmt: skip
+            operator,
+            loss,
+            source,
+            steps=4 * chunk,
+            chunk_steps=chunk,
+            microbatches=microbatches,
+            key=jax.random.key(2),
+            on_progress=lambda p: seconds.append(p.seconds),
+        )
         return min(b - a for a, b in pairwise(seconds)) / chunk
 
     return measure

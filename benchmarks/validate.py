@@ -44,17 +44,26 @@ def paper(quick: bool):
         lost = float(np.mean(~(errors < 1)))
         method = f"EnKF as in the paper N={members}, share lost (overflow or error over 100 %)"
         yield {
-            "case": "paper's Lorenz-96", "method": method, "expected": 1.0, "value": lost,
-            "stderr": float(np.sqrt(max(lost * (1 - lost), 1 / runs) / runs)), "tolerance": 0.5, "met": lost > 0.5,
-        }  # fmt: skip
+            "case": "paper's Lorenz-96",
+            "method": method,
+            "expected": 1.0,
+            "value": lost,
+            "stderr": float(np.sqrt(max(lost * (1 - lost), 1 / runs) / runs)),
+            "tolerance": 0.5,
+            "met": lost > 0.5,
+        }
     errors = paper_score(paper_lorenz96(), 100, runs=runs, key=key)
     median = float(np.median(errors))
     resampled = np.random.default_rng(0).choice(errors, (1000, errors.size))
     yield {
-        "case": "paper's Lorenz-96", "method": "EnKF as in the paper N=100, median", "expected": 0.03,
-        "value": median, "stderr": float(np.std(np.median(resampled, axis=1))), "tolerance": 0.01,
+        "case": "paper's Lorenz-96",
+        "method": "EnKF as in the paper N=100, median",
+        "expected": 0.03,
+        "value": median,
+        "stderr": float(np.std(np.median(resampled, axis=1))),
+        "tolerance": 0.01,
         "met": abs(median - 0.03) <= 0.01,
-    }  # fmt: skip
+    }
 
 
 def row(case, method, expected, errors, tolerance):

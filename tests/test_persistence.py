@@ -169,8 +169,10 @@ def forge(path, change, tensors=None, width=2):
     """A file with a right checksum, but a description changed by hand."""
     operator = InvariantOperator(1, 2, width=width, depth=1, key=KEY)
     bieqno.save(path, operator)
-    stored = {name: np.frombuffer(t["data"], np.float32).reshape(t["shape"]) for name, t in
-              safetensors.deserialize(path.read_bytes())}  # fmt: skip
+    stored = {
+        name: np.frombuffer(t["data"], np.float32).reshape(t["shape"])
+        for name, t in safetensors.deserialize(path.read_bytes())
+    }
     content = path.read_bytes()
     length = int.from_bytes(content[:8], "little")
     label = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["bieqno"])

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bieqno
-from bieqno.cli.console import training_bar
+from bieqno.cli.output import training_bar
 
 LENGTH_SCALE, NOISE, RANK, WIDTH = 0.25, 0.1, 16, 64
 POINTS, OBSERVATIONS, BATCH, STEPS = 24, 16, 32, 3000

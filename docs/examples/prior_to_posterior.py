@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import bieqno
-from bieqno.cli.console import training_bar
+from bieqno.cli.output import training_bar
 
 SAMPLES, OBSERVATIONS, BATCH, STEPS = 24, 6, 64, 4000
 

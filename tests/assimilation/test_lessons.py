@@ -23,9 +23,17 @@ def lessons(runs=RUNS, windows=WINDOWS, observation=OBSERVATION):
     )  # a lesson, a member, a variable
     value = 100.0 * jnp.arange(count)[:, None]
     return Lessons(
-        posterior - 7, posterior, posterior[..., 1:] + 3, value, jnp.ones(value.shape, bool), value,
-        jnp.zeros(count, int), observation, runs, 0,
-    )  # fmt: skip
+        posterior - 7,
+        posterior,
+        posterior[..., 1:] + 3,
+        value,
+        jnp.ones(value.shape, bool),
+        value,
+        jnp.zeros(count, int),
+        observation,
+        runs,
+        0,
+    )
 
 
 def source(model=None, **scales):

@@ -271,8 +271,12 @@ def test_offsets_go_the_shorter_way():
     stencil = Stencil.within(2.0, RING, RING)
     signed = np.asarray(stencil.offset[stencil.pattern[0], :, 0] * 2)
     assert dict(zip(np.asarray(stencil.indices[0]).tolist(), signed.tolist(), strict=True)) == {
-        0: 0.0, 1: 1.0, 11: -1.0, 2: 2.0, 10: -2.0,
-    }  # fmt: skip
+        0: 0.0,
+        1: 1.0,
+        11: -1.0,
+        2: 2.0,
+        10: -2.0,
+    }
     assert spacing(RING.at([0, 4, 8])) == 4.0
     assert spacing(Places.apart(3)) == 1.0
     assert spacing(Places(np.array([[-1e-17], [0.0], [4.0], [8.0]]), period=8.0)) == 4.0

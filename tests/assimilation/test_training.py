@@ -68,9 +68,13 @@ def test_the_best_weights_are_kept_and_training_stops_early(trained):
     assert trained.validations.shape[0] <= 20
     assert trained.best_step == (1 + int(np.argmin(trained.validations))) * (STEPS // 20)
     hasty = train_filter(
-        untrained(), SYSTEM, AgainstTruth(sizes={4: 16}, learning_rate=10.0), steps=STEPS,
-        validate=Validation(patience=2), key=jax.random.key(1),
-    )  # fmt: skip
+        untrained(),
+        SYSTEM,
+        AgainstTruth(sizes={4: 16}, learning_rate=10.0),
+        steps=STEPS,
+        validate=Validation(patience=2),
+        key=jax.random.key(1),
+    )
     assert hasty.stopped_early
     assert hasty.losses.shape[0] < STEPS
 

@@ -53,7 +53,7 @@ def test_help_and_wrong_usage_import_nothing_that_takes_long():
 
 def test_names_come_when_they_are_asked_for():
     # A module that imports another one from the package comes first: no circle may be closed.
-    script = "import bieqno.cli.console; bieqno.save; from bieqno import *; MLP; assert 'MLP' in dir(bieqno); bieqno.x"
+    script = "import bieqno.cli.output; bieqno.save; from bieqno import *; MLP; assert 'MLP' in dir(bieqno); bieqno.x"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert done.stderr.strip().splitlines()[-1] == "AttributeError: module 'bieqno' has no attribute 'x'"
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 import bieqno.lab.report.page
 from bieqno.cli import main
-from bieqno.cli.console import choose_reporter
+from bieqno.cli.output import choose_reporter
 from bieqno.lab.methods.regression import Prediction
 from bieqno.lab.studies import EXPERIMENTS, Progress, read_result, step_1d
 

@@ -155,9 +155,16 @@ def test_learned_gain_against_the_truth(bieqno, folder, tmp_path):
 
 def assimilated(bieqno, folder, *more, out="analysis.nc"):
     return bieqno(
-        "assimilate", folder / "setup.toml", "--observations", folder / "obs.nc", "--filter", folder / "filter.bieqno",
-        "--out", folder / out, *more,
-    )  # fmt: skip
+        "assimilate",
+        folder / "setup.toml",
+        "--observations",
+        folder / "obs.nc",
+        "--filter",
+        folder / "filter.bieqno",
+        "--out",
+        folder / out,
+        *more,
+    )
 
 
 def test_assimilate_takes_gaps_and_keeps_times(bieqno, folder):

@@ -29,8 +29,13 @@ def test_metrics_json_has_the_agreed_form(tmp_path):
     stored = json.loads((folder / "metrics.json").read_text())
     assert list(stored) == ["experiment", "preset", "seed", "rows"]
     assert stored["rows"][0] == {
-        "case": "case", "method": "method", "metric": "rmse", "value": 1.0, "stderr": None, "n": 1,
-    }  # fmt: skip
+        "case": "case",
+        "method": "method",
+        "metric": "rmse",
+        "value": 1.0,
+        "stderr": None,
+        "n": 1,
+    }
 
 
 def test_written_and_read_are_the_same(tmp_path):

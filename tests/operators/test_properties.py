@@ -44,9 +44,15 @@ posteriors["cross-attention"] = PosteriorOperator(
     P, R, Q, pool=CrossAttentionPool(WIDTH, query_size=WIDTH, heads=2, key=KEY), key=KEY, **NETWORK
 )
 posteriors["lean cross-attention, chunked"] = PosteriorOperator(
-    P, R, Q, lean=True, chunk_size=2, key=KEY, **NETWORK,
+    P,
+    R,
+    Q,
+    lean=True,
+    chunk_size=2,
+    key=KEY,
+    **NETWORK,
     pool=CrossAttentionPool(WIDTH, query_size=2 * WIDTH, heads=2, key=KEY),
-)  # fmt: skip
+)
 
 # The posterior is made of the other operators: its tests alone are marked `numbers`, for they run a second time.
 # Sets of every size in one shape: a fixed number of rows, of which a mask keeps some, so that nothing recompiles.

@@ -73,9 +73,16 @@ def test_early_stopping_restores_the_best():
         return mean_square(mlp, (x, x**2), key=None)
 
     result = fit(
-        network(), mean_square, square, steps=10_000, chunk_steps=5, validate=validate, patience=3, key=KEY,
+        network(),
+        mean_square,
+        square,
+        steps=10_000,
+        chunk_steps=5,
+        validate=validate,
+        patience=3,
+        key=KEY,
         optimizer=optax.adam(3e-2),
-    )  # fmt: skip
+    )
     assert result.stopped_early
     assert len(result.losses) < 10_000
     best = int(np.argmin(result.validations))
@@ -134,9 +141,16 @@ def test_repeated_bad_steps_stop_with_the_last_good_state(tmp_path):
 
     with pytest.raises(TrainingError, match=r"not finite in .* steps in a row") as caught:
         fit(
-            network(), stateful, source, source_state=jnp.zeros((), jnp.int32), steps=1000, chunk_steps=10,
-            max_bad_steps=10, key=KEY, checkpoint=tmp_path,
-        )  # fmt: skip
+            network(),
+            stateful,
+            source,
+            source_state=jnp.zeros((), jnp.int32),
+            steps=1000,
+            chunk_steps=10,
+            max_bad_steps=10,
+            key=KEY,
+            checkpoint=tmp_path,
+        )
     result = caught.value.result
     good = fit(network(), mean_square, square, steps=15, chunk_steps=10, key=KEY)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), result.module, good.module)
@@ -249,9 +263,15 @@ def test_other_optimizers(optimizer):
 
 def test_patience_under_64_bit_numbers(x64):
     result = fit(
-        network(), mean_square, square, steps=200, chunk_steps=10, key=KEY, patience=2,
+        network(),
+        mean_square,
+        square,
+        steps=200,
+        chunk_steps=10,
+        key=KEY,
+        patience=2,
         validate=lambda mlp: jnp.asarray(0.1) + 0 * mlp.layers[0].bias[0],
-    )  # fmt: skip
+    )
     assert len(result.losses) == 30
     assert result.stopped_early
 

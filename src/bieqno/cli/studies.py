@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from bieqno.cli.console import INTERRUPTED, Reporter, choose_reporter, duration
+from bieqno.cli.output import INTERRUPTED, Reporter, choose_reporter, duration
 
 EVERYTHING = "all"
 

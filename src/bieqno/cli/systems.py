@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bieqno.cli.console import check_writable, counting_bar, interruptible, show_table, training_bar, warn, write_page
+from bieqno.cli.output import check_writable, counting_bar, interruptible, show_table, training_bar, warn, write_page
 
 if TYPE_CHECKING:
     from bieqno.lab.system_files.reading import SystemFile

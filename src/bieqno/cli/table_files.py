@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from bieqno.cli.console import warn
+from bieqno.cli.output import warn
 from bieqno.lab.texts import did_you_mean
 from bieqno.persistence import replace_file
 

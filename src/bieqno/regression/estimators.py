@@ -12,10 +12,11 @@ from sklearn.utils._param_validation import Interval
 
 from bieqno.regression.base import AbstractRegressor, draw_seed
 from bieqno.regression.data import LEAST_ROWS, Table
-from bieqno.regression.pretrained.correction import MAX_DIMENSION, no_correction, shipped_correction
+from bieqno.regression.pretrained.correction import MAX_DIMENSION
 from bieqno.regression.pretrained.fine_tuning import fine_tune
 from bieqno.regression.pretrained.neighbours import NEIGHBOURS
 from bieqno.regression.pretrained.process import LocalProcess, condition
+from bieqno.regression.pretrained.weights import no_correction, shipped_correction
 from bieqno.regression.trained.ensemble import FittedEnsemble, TrainingSettings, fit_ensemble
 from bieqno.training import Progress
 

@@ -13,8 +13,9 @@ from bieqno.lab.pretraining import training
 from bieqno.lab.pretraining.functions import RandomTasks, nearest_rows
 from bieqno.lab.pretraining.training import posterior, pretrain
 from bieqno.regression.data import Data
-from bieqno.regression.pretrained.correction import MAX_DIMENSION, no_correction
+from bieqno.regression.pretrained.correction import MAX_DIMENSION
 from bieqno.regression.pretrained.neighbours import search_rows, spread_rows
+from bieqno.regression.pretrained.weights import no_correction
 
 pytestmark = pytest.mark.standard_promotion("random functions mix counts and coordinates")
 

@@ -65,12 +65,17 @@ def filters(name, variables, *, ennf=0.1, enkf=0.5, sizes=(2, 4)):
     error = {"baseline": 0.9, "EnKF": enkf, "EnNF": ennf, "EnKF tuned": 0.3}
     rows = [
         Row.of(
-            f"N={size}", method, "relative_rmse",
+            f"N={size}",
+            method,
+            "relative_rmse",
             [] if (method, size) == entries[lost] else [error[method], 1.1 * error[method]],
-            ensemble_size=size, protocol=protocol, diverged=2 if (method, size) == entries[lost] else 0,
+            ensemble_size=size,
+            protocol=protocol,
+            diverged=2 if (method, size) == entries[lost] else 0,
         )
-        for protocol in ("paper", "unseen") for method, size in entries
-    ]  # fmt: skip
+        for protocol in ("paper", "unseen")
+        for method, size in entries
+    ]
     rows += [
         Row.of("N=2", "EnKF tuned", "inflation", [1.05], ensemble_size=2),
         Row.of("training", "EnNF", "seconds", [1.0]),

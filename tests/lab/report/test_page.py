@@ -85,9 +85,15 @@ def test_what_results_say_is_text_and_never_markup():
 
 
 COMPARED = (  # by `bieqno compare`
-    "baseline", "EnNF", "EnKF tuned", "ETKF tuned", "serial EnSRF tuned", "iterative EnKF tuned", "particle filter tuned",
+    "baseline",
+    "EnNF",
+    "EnKF tuned",
+    "ETKF tuned",
+    "serial EnSRF tuned",
+    "iterative EnKF tuned",
+    "particle filter tuned",
     "LETKF tuned",
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize(

@@ -56,9 +56,11 @@ def entry(method, members, errors, diverged=(-1, -1), **settings):
 @pytest.fixture
 def entries():
     return [
-        entry("EnNF", 4, [0.4, 0.6]), entry("EnKF tuned", 4, [0.1, 0.1], (-1, 3), inflation=1.05),
-        entry("EnNF", 16, [0.4, 0.4], (2, 2)), entry("EnKF tuned", 16, [0.3, 0.3], (1, 1), inflation=1.1),
-    ]  # fmt: skip
+        entry("EnNF", 4, [0.4, 0.6]),
+        entry("EnKF tuned", 4, [0.1, 0.1], (-1, 3), inflation=1.05),
+        entry("EnNF", 16, [0.4, 0.4], (2, 2)),
+        entry("EnKF tuned", 16, [0.3, 0.3], (1, 1), inflation=1.1),
+    ]
 
 
 def test_comparison_prefers_filters_that_did_not_diverge(entries):
@@ -73,12 +75,16 @@ def test_comparison_prefers_filters_that_did_not_diverge(entries):
 
 def test_comparison_page_is_one_file_of_text(entries):
     arrays = xr.Dataset(
-        {"truth": (("run", "time", "state"), np.ones((2, 5, 3))),
-         "mean": (("entry", "run", "time", "state"), np.stack([one.kept[0]["mean"] for one in entries]))},
-        {"method": ("entry", [one.method for one in entries]),
-         "members": ("entry", [one.case.about["ensemble_size"] for one in entries]),
-         "time": np.arange(5.0)},
-    )  # fmt: skip
+        {
+            "truth": (("run", "time", "state"), np.ones((2, 5, 3))),
+            "mean": (("entry", "run", "time", "state"), np.stack([one.kept[0]["mean"] for one in entries])),
+        },
+        {
+            "method": ("entry", [one.method for one in entries]),
+            "members": ("entry", [one.case.about["ensemble_size"] for one in entries]),
+            "time": np.arange(5.0),
+        },
+    )
     page = plain_pages.comparison_page(entries, arrays, burn_in=1, command=EVIL, setup_text=EVIL)
     assert "<img" not in page
     assert page.count("&lt;img src=x onerror=alert(1)&gt; &amp; $title") == 2

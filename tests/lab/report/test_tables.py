@@ -28,12 +28,20 @@ def neural_process():
     """Rows of one metric, with an oracle and with published numbers that have no standard error."""
     published = {"sawtooth, inside": 3.62, "mixture, inside": 0.56, "mixture, shifted": 0.56}
     cases = ("eq, inside", "eq, shifted", *published)
-    return Result("neural-process", "quick", 0, (
-        *(Row.of(case, "ggp", "log_likelihood", [0.9, 1.1]) for case in cases),
-        *(Row.of(case, "gp-true", "log_likelihood", [2.0, 2.2]) for case in cases[:2]),
-        *(Row(case, "AR ConvCNP (published)", "log_likelihood", value, None, 1) for case, value in published.items()),
-        Row("mixture, inside", "GNP (published)", "log_likelihood", -0.69, None, 1),
-    ))  # fmt: skip
+    return Result(
+        "neural-process",
+        "quick",
+        0,
+        (
+            *(Row.of(case, "ggp", "log_likelihood", [0.9, 1.1]) for case in cases),
+            *(Row.of(case, "gp-true", "log_likelihood", [2.0, 2.2]) for case in cases[:2]),
+            *(
+                Row(case, "AR ConvCNP (published)", "log_likelihood", value, None, 1)
+                for case, value in published.items()
+            ),
+            Row("mixture, inside", "GNP (published)", "log_likelihood", -0.69, None, 1),
+        ),
+    )
 
 
 def test_of_one_metric_the_cases_are_columns_and_the_highest_likelihood_is_best(neural_process):
@@ -68,8 +76,13 @@ def test_tables_show_each_case_and_mark_the_chosen_kernel(study):
 def test_tables_fit_80_columns():
     # As wide as numbers of these studies get: y is of order one, a fit of the quick preset takes under 100 s.
     widest = {
-        "rmse": 0.1234, "rmse_near_jump": 0.1234, "nlpd": -12.345, "crps": 0.1234, "coverage_95": 0.95, "seconds": 99.9,
-    }  # fmt: skip
+        "rmse": 0.1234,
+        "rmse_near_jump": 0.1234,
+        "nlpd": -12.345,
+        "crps": 0.1234,
+        "coverage_95": 0.95,
+        "seconds": 99.9,
+    }
     rows = tuple(Row("random-100", m, metric, value, 0.1234, 5) for m in METHODS for metric, value in widest.items())
     text = printed(Result("step-1d", "quick", 0, (*rows, Row("random-100", "gp-best", "rmse", 1.0, 1.0, 5))))
     assert "…" not in text

@@ -81,9 +81,16 @@ def test_rows_carry_size_protocol_and_divergence(compared, tmp_path):
     assert {row["protocol"] for row in stored} == {"paper", "unseen"}
     lost = next(row for row in stored if row["method"] == "EnKF")
     assert lost == {
-        "case": "N=2", "method": "EnKF", "metric": "relative_rmse", "value": None, "stderr": None, "n": 0,
-        "ensemble_size": 2, "protocol": "paper", "diverged": 2,
-    }  # fmt: skip
+        "case": "N=2",
+        "method": "EnKF",
+        "metric": "relative_rmse",
+        "value": None,
+        "stderr": None,
+        "n": 0,
+        "ensemble_size": 2,
+        "protocol": "paper",
+        "diverged": 2,
+    }
     sound = next(row for row in stored if row["method"] == "EnNF")
     assert (sound["n"], sound["diverged"]) == (2, 0)
     assert sound["stderr"] > 0

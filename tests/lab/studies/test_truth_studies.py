@@ -25,8 +25,10 @@ def test_a_study_trains_tunes_scores_and_goes_on_where_it_was(tmp_path):
     cases = Cases(tmp_path / "cases")
     result = EXPERIMENTS["lorenz63-truth"].run(settings, only=only, cases=cases)
     assert {(row.method, row.ensemble_size) for row in result.rows if row.protocol == "unseen"} == {
-        ("EnNF", 64), ("EnNF fine-tuned", 64), ("EnKF tuned", 4),
-    }  # fmt: skip
+        ("EnNF", 64),
+        ("EnNF fine-tuned", 64),
+        ("EnKF tuned", 4),
+    }
     scores = {row.metric for row in result.rows if row.protocol}
     assert scores == {"rmse", "relative_rmse", "spread_error_ratio", "coverage_90"}
     facts = {(row.method, row.metric) for row in result.rows if not row.protocol}
@@ -74,9 +76,12 @@ def filtered(method, size, value, metric="rmse", protocol="unseen", **more):
 
 def test_tables_are_by_size_and_show_who_is_best():
     rows = (
-        filtered("EnNF", 5, 1.5), filtered("EnNF", 5, 0.4, "relative_rmse"), filtered("LETKF (published)", 5, 2.6),
-        filtered("EnNF", 5, 1.1, "spread_error_ratio"), filtered("EnKF tuned", 5, 1.0, diverged=1),
-    )  # fmt: skip
+        filtered("EnNF", 5, 1.5),
+        filtered("EnNF", 5, 0.4, "relative_rmse"),
+        filtered("LETKF (published)", 5, 2.6),
+        filtered("EnNF", 5, 1.1, "spread_error_ratio"),
+        filtered("EnKF tuned", 5, 1.0, diverged=1),
+    )
     result = Result("mnmef", "quick", 0, rows)
     assert error_metric(result) == "rmse"  # the one that all have
     errors, spread = pivots(result)
@@ -89,8 +94,9 @@ def test_tables_are_by_size_and_show_who_is_best():
 def test_growth_is_a_table_by_number_of_variables():
     rows = tuple(
         replace(filtered(method, 10, value, protocol=f"{n} variables"), case=f"n={n}")
-        for method, value in (("EnNF", 1.3), ("LETKF tuned", 2.0)) for n in (40, 400)
-    )  # fmt: skip
+        for method, value in (("EnNF", 1.3), ("LETKF tuned", 2.0))
+        for n in (40, 400)
+    )
     (table,) = pivots(Result("large", "quick", 0, rows))
     assert table.columns == ["40 variables", "400 variables"]
     assert table.best("400 variables") == "EnNF"

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 
 from bieqno.regression.data import MIN_NOISE, Data
-from bieqno.regression.trained.process import GeneralizedGaussianProcess, combine
-from bieqno.regression.trained.splits import (
+from bieqno.regression.trained.loss import (
     HeldOutLoss,
     RandomSplits,
     ensemble_errors,
@@ -18,6 +17,7 @@ from bieqno.regression.trained.splits import (
     recalibration,
     split_loss,
 )
+from bieqno.regression.trained.process import GeneralizedGaussianProcess, combine
 
 KEY = jax.random.key(0)
 PROCESSES = {

@@ -8,7 +8,8 @@ import jax
 
 from bieqno import persistence
 from bieqno.lab.pretraining.training import pretrain
-from bieqno.regression.pretrained.correction import SHIPPED, Correction
+from bieqno.regression.pretrained.correction import Correction
+from bieqno.regression.pretrained.weights import SHIPPED
 
 
 def _digest() -> str:

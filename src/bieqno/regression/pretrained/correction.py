@@ -10,18 +10,14 @@ Directions enter as cosines of angles, to the nearest observation and to the ste
 """
 
 import math
-from functools import lru_cache
-from pathlib import Path
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bieqno import persistence
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import MLP, CrossAttentionPool, ElementwiseOperator, PosteriorOperator
-from bieqno.persistence import PersistenceError
 from bieqno.regression.pretrained import mixture as mixtures
 from bieqno.regression.pretrained.experts import EXPERTS, NEAREST, ExpertPredictions
 from bieqno.regression.pretrained.mixture import NOISE_LEVELS, Context, Mixture, Moments, Pair, moments
@@ -34,8 +30,6 @@ _NOWHERE = 30.0  # distance of padding
 
 POINT_FEATURES = 6 * len(EXPERTS) + len(_RANKS) + 9
 NEIGHBOUR_FEATURES = 9
-SHIPPED = Path(__file__).with_name("functions.bieqno")
-"""The weights that come with the package; `make prior` trains them."""
 
 
 class Correction(eqx.Module):
@@ -192,26 +186,3 @@ def wave_vectors(count: int, columns: int, dimension: Int[Array, ""]) -> Float[A
     direction = jnp.where((jnp.arange(columns) < dimension)[None], direction, 0)
     direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
     return 2 * math.pi * direction / jnp.geomspace(2.0, 60.0, count)[:, None]
-
-
-@lru_cache
-def shipped_correction() -> Correction:
-    """Return the correction that was pre-trained on random functions."""
-    if not SHIPPED.exists():
-        raise PersistenceError(f"the pre-trained weights are not in {SHIPPED}; train them with `make prior`")
-    return persistence.load(SHIPPED, known=[Correction])
-
-
-@lru_cache
-def no_correction() -> Correction:
-    """Return the correction before any training: zero, whatever its other weights are, and without correlations.
-
-    Example:
-        >>> no_correction().waves
-        8
-    """
-    plain = eqx.filter_jit(lambda key: Correction(width=16, key=key))(jax.random.key(0))
-    shared = len(EXPERTS) + 2  # the output that says how much of the variance is shared with other points
-    return eqx.tree_at(
-        lambda c: c.operator.fit.network.layers[-1].bias, plain, replace_fn=lambda b: b.at[shared].set(-30)
-    )

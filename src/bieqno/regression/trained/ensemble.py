@@ -19,9 +19,9 @@ from bieqno.operators import EquivariantOperator
 from bieqno.regression.data import MIN_NOISE, Data, Scaling, floats, round_up
 from bieqno.regression.metrics import HeldOut
 from bieqno.regression.predictive import AbstractPredictive
-from bieqno.regression.trained import splits
+from bieqno.regression.trained import loss
+from bieqno.regression.trained.loss import HeldOutLoss, RandomSplits, Split
 from bieqno.regression.trained.process import GeneralizedGaussianProcess, combine
-from bieqno.regression.trained.splits import HeldOutLoss, RandomSplits, Split
 from bieqno.training import FitResult, Progress, fit
 
 CHUNK = 8192  # test points per compiled call: the memory beyond the result itself stays bounded
@@ -152,10 +152,10 @@ def fit_ensemble(
         folds[: len(y)] = np.random.default_rng(fold_seed).permutation(len(y)) % members
     targets = None if settings.targets is None else min(settings.targets, len(y) - 1)
     source = RandomSplits(data, jnp.asarray(folds), members, targets, settings.observations, settings.batch_size)
-    validation = splits.held_out(data, jnp.asarray(folds), members) if members > 1 else None
+    validation = loss.held_out(data, jnp.asarray(folds), members) if members > 1 else None
     result = fit(
         module,
-        splits.split_loss,
+        loss.split_loss,
         source,
         steps=settings.max_steps,
         chunk_steps=min(_CHUNK_STEPS, settings.max_steps),
@@ -179,8 +179,8 @@ def fit_ensemble(
 @eqx.filter_jit
 def _recalibrated(members: GeneralizedGaussianProcess, split: Split) -> tuple[Array, Array, Array]:
     """Return the factor of the variance; error and recalibrated deviation of each held-out point."""
-    error, variance = splits.ensemble_errors(members, split)
-    factor = splits.recalibration(error, variance, split.points.noise_variance, split.points.mask)
+    error, variance = loss.ensemble_errors(members, split)
+    factor = loss.recalibration(error, variance, split.points.noise_variance, split.points.mask)
     return factor, error, jnp.sqrt(factor * variance + split.points.noise_variance)
 
 
