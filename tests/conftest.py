@@ -19,6 +19,7 @@ os.environ["XLA_FLAGS"] = " ".join(
 # Compiling is most of what the suite does: workers, child processes and later runs share what was compiled once.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "jax"))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # the compiler reports on cached programs at length
 
 import hypothesis
 import jax

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bieqno.assimilation import (
+    ETKF,
     AgainstTruth,
     Climate,
     EnKF,
@@ -158,3 +159,5 @@ def test_what_does_not_fit_is_refused():
         Validation(windows=5, burn_in=5)
     with pytest.raises(ValueError, match="did not stay finite"):
         Climate.of(System(lambda z: 3 * z, Observation([0], 1.0), jnp.ones(2)), key=jax.random.key(0))
+    with pytest.raises(ValueError, match="ETKF has no weights to train"):
+        train_filter(ETKF(), SYSTEM, AgainstTruth(), steps=1, key=jax.random.key(0))

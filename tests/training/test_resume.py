@@ -12,6 +12,7 @@ import optax
 import pytest
 
 from bieqno import MLP, PersistenceError, TrainingError, fit
+from bieqno.training.checkpoint import fingerprint
 
 SCRIPT = Path(__file__).with_name("resumable_run.py")
 KEY = jax.random.key(0)
@@ -215,3 +216,23 @@ def test_an_interrupt_keeps_what_was_reached(tmp_path):
     resumed = run(checkpoint=tmp_path, on_progress=lambda p: calls.append(p.step))
     assert calls == [30, 40]
     assert (resumed.losses == run().losses).all()
+
+
+def test_a_schedule_that_was_used_is_the_same_schedule():
+    optimizer = optax.adam(optax.cosine_decay_schedule(1e-3, 20))
+    before = fingerprint(optimizer)
+    with jax.numpy_dtype_promotion("standard"):
+        optimizer.update(jnp.ones(2), optimizer.init(jnp.ones(2)))
+    assert fingerprint(optimizer) == before
+
+
+def test_the_state_of_any_object_is_seen():
+    class Model:
+        def __init__(self, factor):
+            self.factor = factor
+
+        def __call__(self, state):
+            return self.factor * state
+
+    assert fingerprint(Model(1.0)) == fingerprint(Model(1.0)) != fingerprint(Model(0.5))
+    assert fingerprint({1, 2}) == fingerprint({2, 1}) != fingerprint({1, 3})

@@ -74,7 +74,6 @@ def teach(filter: Filter, system: System, trials: Trials, *, lost: float = 0.5, 
     A run with a relative error of more than `lost` over all windows has lost the truth. A ValueError if no run is left.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import EnKF, Lorenz63, make_trials
         >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.ones(3))
         >>> trials = make_trials(system, 20, truths=2, members=50, key=jax.random.key(0))
@@ -90,7 +89,7 @@ def teach(filter: Filter, system: System, trials: Trials, *, lost: float = 0.5, 
         raise ValueError(f"all {len(errors)} runs of the teacher diverged or lost the truth: it has nothing to teach")
 
     def kept(series: Array) -> Array:
-        return series[sound].reshape(-1, *series.shape[2:])
+        return series[sound].reshape(sound.size * series.shape[1], *series.shape[2:])
 
     seen = trials.twins.observations
     return Lessons(

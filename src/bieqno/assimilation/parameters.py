@@ -50,7 +50,6 @@ def append_parameters(
     initial `parameters` have one row per member; their spread is their uncertainty.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Lorenz96, Observation, forecast
         >>> system, ensemble = append_parameters(
         ...     lambda theta: Lorenz96(8, theta[0]),

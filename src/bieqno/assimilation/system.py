@@ -134,7 +134,6 @@ class Climate(eqx.Module):
         """Run the model freely from about the system's state, with a standard deviation of one.
 
         Example:
-            >>> import jax, jax.numpy as jnp
             >>> from bieqno.assimilation import Lorenz96
             >>> system = System(Lorenz96(8), Observation([0], 1.0), jnp.full(8, 8.0))
             >>> climate = Climate.of(system, key=jax.random.key(0))

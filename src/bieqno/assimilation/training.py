@@ -15,7 +15,7 @@ from bieqno.assimilation.observation import Filter
 from bieqno.assimilation.system import Climate, System
 from bieqno.assimilation.trials import Assimilation, Trials, make_trials
 from bieqno.assimilation.twin import keep_mean
-from bieqno.training import FitResult, Progress, fit
+from bieqno.training import FitResult, Progress, fit, trainable
 
 Student = TypeVar("Student", bound=Filter)
 
@@ -70,7 +70,6 @@ def train_filter(
     `checkpoint` and `on_progress` see `fit`.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import AgainstTruth, LocalEnNF, Lorenz63, Observation, System
         >>> system = System(Lorenz63(window=0.25), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
         >>> student = LocalEnNF.untrained(system, width=16, small=8, channels=2, key=jax.random.key(0))
@@ -78,6 +77,8 @@ def train_filter(
         >>> bool(result.validations.min() < result.validations[0]), result.source_state[0].ensemble.shape
         (True, (16, 4, 3))
     """
+    if not jax.tree.leaves(trainable(student)[0]):
+        raise ValueError(f"{type(student).__name__} has no weights to train; train EnNF, LearnedGain or LocalEnNF")
     task_key, validation_key, fit_key = jax.random.split(key, 3)
     task = objective.task(student, system, steps=steps, key=task_key)
     judge = None if validate is None else _judge(validate, system, objective, validation_key)

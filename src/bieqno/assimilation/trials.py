@@ -41,7 +41,6 @@ def make_trials(
     of an ensemble is as far from the truth as its members are from the mean: its standard deviation is the `spread`.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Lorenz96, Observation
         >>> system = System(Lorenz96(8), Observation(range(8), 1.0), jnp.ones(8))
         >>> trials = make_trials(system, 5, truths=3, members=4, key=jax.random.key(0))
@@ -71,7 +70,6 @@ def run_trials(
     a trial is `key` folded with its number.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import ETKF, Lorenz63, Observation
         >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.ones(3))
         >>> trials = make_trials(system, 5, truths=3, members=4, key=jax.random.key(0))

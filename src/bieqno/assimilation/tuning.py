@@ -56,7 +56,6 @@ def tune(
     chunks with the number of settings done and the number in this round. Windows of the burn-in are not scored.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import ETKF, Inflated, Lorenz63, Observation, make_trials
         >>> system = System(Lorenz63(window=0.25), Observation([0, 1, 2], 1.0), jnp.ones(3))
         >>> trials = make_trials(system, 40, truths=2, members=5, key=jax.random.key(0))

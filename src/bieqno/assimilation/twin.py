@@ -113,7 +113,6 @@ def simulate(
     are, if the network changes with time or has gaps.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import Observation
         >>> doubling = System(lambda z: 2 * z, Observation([0], 0.1), jnp.ones(2))
         >>> simulate(doubling, 3, key=jax.random.key(0)).truth[:, 0].tolist()
@@ -174,7 +173,6 @@ def cycle(
     continues an earlier one, `first_window` is the number of its first, and gives it the keys of the whole run.
 
     Example:
-        >>> import jax, jax.numpy as jnp
         >>> from bieqno.assimilation import EnKF, Lorenz63, Observation
         >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
         >>> twin_key, start_key, run_key = jax.random.split(jax.random.key(0), 3)

@@ -1,4 +1,4 @@
-"""Texts that several rooms write: suggestions for wrong names, and JSON without NaN, which not every reader takes."""
+"""Texts shared by commands and files: suggestions for wrong names, and JSON without NaN, which not every reader takes."""
 
 import difflib
 import json

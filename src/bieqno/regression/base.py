@@ -184,7 +184,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         """
         check_is_fitted(self)
         settings = self.get_params() | {"on_progress": None}
-        settings["alpha"] = np.asarray(self.alpha, np.float64) if np.ndim(self.alpha) else float(self.alpha)
+        settings["alpha"] = np.asarray(self.alpha, np.float64).tolist()
         if isinstance(self.random_state, np.random.RandomState):
             settings["random_state"] = None
         values = {name: getattr(self, name) for name in _FITTED if hasattr(self, name)}

@@ -6,7 +6,7 @@ import hashlib
 import inspect
 import os
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,8 @@ def _describe(value: Any, write: Callable[[bytes], None], seen: frozenset[int]) 
     if isinstance(value, (jax.Array, np.ndarray)):
         array = np.asarray(jax.random.key_data(value) if is_key(value) else value)
         write(f"array {array.dtype} {array.shape}".encode() + array.tobytes())
+    elif isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 2**53:
+        write(f"number {float(value)!r}".encode())  # Optax's schedules turn whole numbers into floats when first used
     elif isinstance(value, (bool, int, float, complex, str, bytes, np.generic, type(None))):
         write(f"{type(value).__name__} {value!r}".encode())
     elif id(value) in seen:
@@ -112,8 +114,10 @@ def _parts(value: Any) -> list[Any]:
     """Return what a value is made of."""
     if isinstance(value, (list, tuple)):
         return list(value)
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return [part for item in value.items() for part in item]
+    if isinstance(value, (set, frozenset)):
+        return sorted(value, key=repr)
     if isinstance(value, functools.partial):
         return [value.func, value.args, value.keywords]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -127,7 +131,9 @@ def _parts(value: Any) -> list[Any]:
     if inspect.isfunction(value):
         cells = [cell.cell_contents for cell in value.__closure__ or () if cell != types.CellType()]
         return [value.__code__, value.__defaults__, value.__kwdefaults__, cells]
-    return []
+    if isinstance(value, (type, types.ModuleType)) or not hasattr(value, "__dict__"):
+        return []
+    return [sorted(vars(value).items()), type(value).__call__ if callable(value) else None]
 
 
 def _leaves(tree: Any) -> list[np.ndarray]:

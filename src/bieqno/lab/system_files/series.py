@@ -40,8 +40,6 @@ def read_observations(path: Path, file: SystemFile, variable: str | None = None)
     if found.shape[1] != m:
         raise ValueError(f"{path}: {found.name!r} has {found.shape[1]} values per window, {file.path} observes {m}")
     values = np.asarray(found.values, float)
-    if not np.isfinite(values).any():
-        raise ValueError(f"{path}: every value of {found.name!r} is missing")
     _check_times(found, path, file)
     has_truth = "truth" in data and data["truth"].shape == (len(values), file.system.size)
     return Series(Observations.of(jnp.asarray(values, float)), found, data["truth"].values if has_truth else None)

@@ -5,7 +5,7 @@ relative position, innovation, prediction, error and covariance with the variabl
 moments; these are given to the networks, in units that keep them bounded, together with the increment that a Kalman filter
 with tapered covariances would make. The networks correct it; before training they hardly do.
 
-What depends on places alone is computed once for each pattern of `Stencil`, not once a variable.
+What depends on places alone is computed once for each pattern of `Stencil`, not once per variable.
 """
 
 from collections.abc import Callable
