@@ -204,7 +204,7 @@ def test_the_papers_form_sees_all_pairs_and_all_observations(monkeypatch):
 
 @pytest.mark.parametrize("module", STUDIES.values(), ids=list(STUDIES))
 def test_unknown_preset_is_named(module):
-    with pytest.raises(ValueError, match="smoke, quick, paper, got 'fast'"):
+    with pytest.raises(ValueError, match="no preset 'fast'; there are smoke, quick, paper"):
         module.EXPERIMENT.run("fast")
 
 
