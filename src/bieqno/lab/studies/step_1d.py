@@ -54,7 +54,7 @@ def draw(rng: np.random.Generator, *, layout: str, count: int, points: int) -> r
         raise ValueError(f"expected the layout 'random' or 'even', got {layout!r}")
     observed = np.sort(rng.uniform(size=count)) if layout == "random" else np.linspace(0.0, 1.0, count)
     asked = np.linspace(0.0, 1.0, points)[:, None]
-    # A hair more than 0.05, so that a point at the very distance counts whichever way it is rounded.
+    # Slightly more than 0.05, so that a point at exactly that distance counts whichever way it is rounded.
     jump = np.min(np.abs(asked - np.array(JUMPS)), axis=1) <= 0.05 * (1 + 1e-9)
     cut, target = np.arange(0, points, max(1, points // 250)), lambda x: function(x[:, 0])
     return regression.noisy_problem(rng, target, observed[:, None], asked, noise=NOISE, cut=cut, jump=jump)
