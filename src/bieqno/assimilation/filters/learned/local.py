@@ -1,24 +1,38 @@
-"""The local ensemble neural filter: each variable is updated from what is near it, by weights shared by all."""
+"""The local ensemble neural filter: a local ensemble transform for each variable, steered and corrected by networks.
+
+The base is an LETKF: mean and anomalies of each variable change by the exact square-root analysis of the observations near it.
+Its radius and inflation are learned, as functions of the ensemble size and of what is seen near a variable. A correction
+moves the mean, stretches the anomalies by a smooth field, adds smooth noise, and moves members by the paper's equivariant
+operator; it begins at zero. Weights are shared by all places: they serve on other grids and observing networks.
+"""
+
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from bieqno.assimilation.filters.learned.local_update import LocalUpdate
-from bieqno.assimilation.filters.wrappers import mirrored
+from bieqno.assimilation.filters.learned.local_features import LEAST, SEEN, Prior, asinh, prior_of, seen_fields, taper
+from bieqno.assimilation.filters.learned.local_network import FieldNetwork, StencilSum, stencil_sum
+from bieqno.assimilation.filters.transform import local_transforms
 from bieqno.assimilation.geometry import Neighbourhoods
 from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.system import Climate, System
-from bieqno.operators import Standardiser, frozen
+from bieqno.operators import EquivariantOperator, Standardiser, frozen
 
 BEYOND = 1.25  # how far beyond the farthest state of the free runs an analysis may be
+SIZE = 10.0  # ensemble size at which the settings of the base are given; they vary with its logarithm
+NOISE = 0.02  # spread of the noise before training, as a share of that of the analysis
+ANALYSED = 4  # fields that are known after the base analysis
+MEMBER = 6  # numbers that describe a member at a variable
+TINY = 1e-12  # keeps the root of a taper of zero differentiable
 
 
 class LocalEnNF(eqx.Module):
-    """Moves each variable by what was observed near it, as it has learned to, given where things are.
+    """Analyses each variable by what was observed near it: an LETKF whose settings and corrections are learned.
 
     Takes ensembles of any size, any number of variables and observations, and missing values; on a periodic domain it is
     equivariant to translations. With nothing observed the prior is returned as it is. Trained by `train_filter`.
@@ -30,15 +44,20 @@ class LocalEnNF(eqx.Module):
         >>> prior = jax.random.normal(jax.random.key(1), (5, 8))
         >>> observed = system.observation.window(jnp.array([2.0]))
         >>> posterior = jax.jit(lambda prior: filter(prior, observed, key=jax.random.key(2)))(prior)
-        >>> (jnp.abs(posterior.mean(axis=0) - prior.mean(axis=0)) > 1e-6).tolist()
-        [True, True, True, False, False, False, True, True]
+        >>> (jnp.abs(posterior.mean(axis=0) - prior.mean(axis=0)) > 1e-4).tolist()
+        [True, True, False, False, False, False, False, True]
     """
 
-    update: LocalUpdate
+    log_radius: Float[Array, "2"]  # of the base at SIZE members, and its slope in log N; in units of the neighbourhoods' radius
+    log_inflation: Float[Array, "2"]  # likewise
+    hearing: StencilSum
+    steering: FieldNetwork
+    correction: FieldNetwork
+    beside: StencilSum
+    operator: EquivariantOperator
+    climate: Standardiser
+    extent: Float[Array, "p"] = frozen()
     neighbourhoods: Neighbourhoods = frozen()
-
-    def __check_init__(self) -> None:
-        self.update.check(self.neighbourhoods)
 
     @classmethod
     def untrained(
@@ -47,55 +66,128 @@ class LocalEnNF(eqx.Module):
         *,
         radius: float | None = None,
         reach: float | None = None,
-        width: int = 128,
-        small: int = 32,
+        width: int = 32,
         channels: int = 8,
         key: PRNGKeyArray,
     ) -> "LocalEnNF":
-        """Return a filter with new weights, with which the mean moves nearly as that of a tapered Kalman filter.
+        """Return a filter with new weights, which is an LETKF before training.
 
-        Free runs of the system's model give the units. An observation can act within a radius of two and a half times the
-        distance between observations by default, and each variable sees others within a reach of three times theirs. `width`,
-        `small` and `channels` are those of `LocalUpdate`.
+        Free runs of the system's model give the units. An observation can act within the `radius`, each variable sees others
+        within the `reach`; see `System.neighbourhoods` for the defaults. `width` is the number of hidden fields of the
+        correction, `channels` that of combinations of innovations, and of facts that members are told.
         """
-        climate_key, weight_key = jax.random.split(key)
-        near = system.neighbourhoods(radius, reach)
-        states = Climate.of(system, key=climate_key).states
-        kinds = np.asarray(near.variables)
-        state = _by_kind(states, kinds)
-        far = np.asarray(jnp.max(jnp.abs(states - state.mean[kinds]) / state.scale[kinds], axis=0))
-        extent = [BEYOND * max(1.0, *far[kinds == kind]) for kind in range(len(state.mean))]
-        update = LocalUpdate(
-            near.near.offset.shape[-1],
-            state=state,
-            extent=jnp.array(extent),
-            predicted=_by_kind(jax.vmap(system.observation.operator)(states), np.asarray(near.observations)),
-            radius=near.radius,
-            reach=near.reach,
-            width=width,
-            small=small,
-            channels=channels,
-            key=weight_key,
+        climate_key, hearing_key, steering_key, correction_key, beside_key, operator_key = jax.random.split(key, 6)
+        around = system.neighbourhoods(radius, reach)
+        kinds, dimensions = np.asarray(around.variables), around.near.offset.shape[-1]
+        climate, extent = _units(Climate.of(system, key=climate_key).states, kinds)
+        count, observed = len(extent), int(jnp.max(around.observations, initial=0)) + 1
+        shape: Any = {"dimensions": dimensions, "kinds": count}
+        seen = SEEN + count + channels
+        operator = EquivariantOperator(
+            MEMBER, 1, context_size=channels, width=16, depth=2, activation=jax.nn.silu, key=operator_key
         )
-        return cls(update, near)
+        return cls(
+            log_radius=jnp.array([jnp.log(0.5), 0.5]),
+            log_inflation=jnp.array([0.03, -0.02]),
+            hearing=StencilSum(dimensions, channels, kinds=(count, observed), key=hearing_key),
+            steering=FieldNetwork(seen, 2, width=16, depth=1, key=steering_key, **shape),
+            correction=FieldNetwork(
+                seen + ANALYSED, 3 + channels, width=width, depth=2, key=correction_key, **shape
+            ),
+            beside=StencilSum(dimensions, 3, kinds=(count, count), key=beside_key),
+            operator=eqx.tree_at(lambda o: o.fit.layers[-1].weight, operator, replace_fn=jnp.zeros_like),
+            climate=climate,
+            extent=extent,
+            neighbourhoods=around,
+        )
+
+    def __check_init__(self) -> None:
+        around = self.neighbourhoods
+        size, dimensions = self.hearing.kernel.layers[0].weight.shape[1], around.near.offset.shape[-1]
+        known, observed = self.hearing.kinds
+        found = [int(jnp.max(kinds, initial=0)) + 1 for kinds in (around.variables, around.observations)]
+        if found[0] > known or found[1] > observed:
+            raise ValueError(
+                f"these weights know {known} kinds of variables and {observed} of observations, "
+                f"the neighbourhoods have {found[0]} and {found[1]}"
+            )
+        if size != self.hearing.size(dimensions):
+            raise ValueError(f"these weights are not for the {dimensions} dimensions of the neighbourhoods")
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
-        around, (count, size) = self.neighbourhoods, ensemble.shape
+        return self.analyse(ensemble, observed, jnp.ones(ensemble.shape[0], bool), key=key)
+
+    def analyse(
+        self, ensemble: Float[Array, "N n"], observed: Observed, present: Bool[Array, "N"], *, key: PRNGKeyArray
+    ) -> Float[Array, "N n"]:
+        """Analyse an ensemble of which some members are `present` and the others padding, which means nothing."""
+        around = self.neighbourhoods
         observed.check_known(ensemble, around.variables.shape[0], around.observations.shape[0])
-        noise = white_noise((count, size + 1), ensemble.dtype, key=jax.random.fold_in(key, 1))
-        moved = self.update(ensemble, observed, around, noise[:, :-1])
-        return observed.or_prior(mirrored(moved, noise[:, -1]), ensemble)
+        prior = prior_of(ensemble, present, observed, around, self.climate)
+        size = jnp.log(prior.count / SIZE)
+        log_radius, log_inflation = (law[0] + law[1] * size for law in (self.log_radius, self.log_inflation))
+        near = taper(around.near, jnp.exp(log_radius))
+        seen = seen_fields(
+            prior, observed.mask, around, near, self.hearing.weights(around.near), self.climate.scale.shape[0]
+        )
+        steered = self.steering(seen, around.beside)
+        # The base analysis.
+        near = jnp.broadcast_to(taper(around.near, jnp.exp(log_radius + steered[0])), around.near.indices.T.shape)
+        weight = jnp.sqrt(near + TINY).T
+        anomalies, shift = local_transforms(prior.anomalies, prior.factor, prior.innovation, around.near.indices, weight)
+        spread = jnp.sqrt(jnp.sum(anomalies**2, axis=0) + LEAST**2)
+        # The correction of mean, spread and members.
+        ratio = jnp.log(spread / prior.spread)
+        analysed = jnp.stack([asinh(shift / prior.spread), asinh(3 * shift), ratio, jnp.log(spread) / 3])
+        corrected = self.correction(jnp.concatenate([seen, analysed]), around.beside)
+        inflation = jnp.exp(log_inflation + steered[1] + corrected[0])
+        moved = self._moved(prior, anomalies, spread, corrected[3:]) + corrected[1]
+        noise = NOISE * jnp.exp(corrected[2]) * self._noise(prior, key)
+        values = prior.mean + shift + prior.root * inflation * anomalies + spread * (moved + noise)
+        return observed.or_prior(self._bounded(values).astype(ensemble.dtype), ensemble)
+
+    def _moved(
+        self, prior: Prior, anomalies: Float[Array, "N n"], spread: Float[Array, "n"], context: Float[Array, "c n"]
+    ) -> Float[Array, "N n"]:
+        """Return what the equivariant operator adds to each member, in units of the spread of the analysis."""
+        beside, move = self.neighbourhoods.beside, asinh(prior.move)
+        before, after = (prior.root * a / s for a, s in ((prior.anomalies, prior.spread), (anomalies, spread)))
+        there = stencil_sum(self.beside.weights(beside)[:2], jnp.stack([before, move], axis=1), beside)
+        mean = jnp.broadcast_to(prior.mean, before.shape)
+        elements = jnp.stack([before, after, move, mean, there[:, 0], there[:, 1]], axis=-1)
+
+        def at_variable(element: Float[Array, "N f"], context: Float[Array, "c"]) -> Float[Array, "N"]:
+            return self.operator(element, context=context, mask=prior.present)[:, 0]
+
+        return jax.vmap(at_variable, in_axes=(1, 1), out_axes=1)(elements, context)
+
+    def _noise(self, prior: Prior, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Return standard normal fields, one per member present, smooth as learned, with a mean of zero."""
+        beside, weights = self.neighbourhoods.beside, self.beside.weights(self.neighbourhoods.beside)[2:]
+        white = white_noise(prior.anomalies.shape, prior.mean.dtype, key=jax.random.fold_in(key, 1))
+        size = jnp.sqrt(jnp.sum(weights**2, axis=1, keepdims=True) + TINY)
+        noise = stencil_sum(weights / size, white[:, None], beside)[:, 0]
+        here = prior.present[:, None]
+        return jnp.where(here, noise - jnp.sum(jnp.where(here, noise, 0), axis=0) / prior.count, 0)
+
+    def _bounded(self, values: Float[Array, "N n"]) -> Float[Array, "N n"]:
+        """Return values in the model's units; a member beyond all that the model does would blow up in the next forecast."""
+        kinds = self.neighbourhoods.variables
+        extent = self.extent[kinds]
+        return jnp.clip(values, -extent, extent) * self.climate.scale[kinds] + self.climate.mean[kinds]
 
     def at(self, neighbourhoods: Neighbourhoods) -> "LocalEnNF":
         """Return the same weights elsewhere: on another grid, with another observing network."""
-        return LocalEnNF(self.update, neighbourhoods)
+        return eqx.tree_at(lambda filter: filter.neighbourhoods, self, neighbourhoods)
 
 
-def _by_kind(values: Float[Array, "r n"], kinds: Int[np.ndarray, "n"]) -> Standardiser:
-    """Return mean and standard deviation of the values of each kind."""
+def _units(states: Float[Array, "r n"], kinds: Int[np.ndarray, "n"]) -> tuple[Standardiser, Float[Array, "p"]]:
+    """Return mean and standard deviation of each kind, and how many deviations from the mean an analysis may be."""
     found = [
-        Standardiser.of(values[:, kinds == kind]) if np.any(kinds == kind) else Standardiser.unit()
+        Standardiser.of(states[:, kinds == kind]) if np.any(kinds == kind) else Standardiser.unit()
         for kind in range(int(kinds.max(initial=0)) + 1)
     ]
-    return Standardiser(jnp.stack([s.mean for s in found]), jnp.stack([s.scale for s in found]))
+    climate = Standardiser(jnp.stack([s.mean for s in found]), jnp.stack([s.scale for s in found]))
+    far = np.asarray(jnp.max(jnp.abs(states - climate.mean[kinds]) / climate.scale[kinds], axis=0))
+    return climate, jnp.array([BEYOND * max(1.0, *far[kinds == kind]) for kind in range(len(found))])
