@@ -129,10 +129,25 @@ def test_what_does_not_describe_a_system_is_refused():
         System(MODEL, OBSERVATION, STATE, observation_places=Places.apart(1))
     with pytest.raises(ValueError, match=r"one per variable, got shape \(2,\)"):
         System(MODEL, OBSERVATION, STATE, limit=jnp.ones(2))
+    for wrong in (-1.0, 0.0, float("nan"), jnp.array([1.0, -1.0, 1.0])):
+        with pytest.raises(ValueError, match="a limit is positive, got limit="):
+            System(MODEL, OBSERVATION, STATE, limit=wrong)
     with pytest.raises(ValueError, match="observation_places=Places"):
         System(MODEL, Observation(lambda z: z[:1] ** 2, 1.0), STATE).neighbourhoods()
     with pytest.raises(ValueError, match="components 0 to 7 of a state of 3"):
         System(MODEL, Observation([0, 7], 1.0), STATE)
+
+
+@pytest.mark.parametrize("wrong", [{"truths": 0}, {"members": 0}, {"spin": -1}])
+def test_impossible_trials_are_refused(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=f"{name}={value}"):
+        make_trials(SYSTEM, 2, **({"truths": 2, "members": 2} | wrong), key=KEY)
+
+
+def test_truths_may_begin_without_spinning_up():
+    trials = make_trials(SYSTEM, 2, truths=2, members=3, spin=0, disturbance=0.0, key=KEY)
+    assert jnp.allclose(trials.twins.truth[:, 0], MODEL(STATE), rtol=1e-5)
 
 
 def test_a_limit_may_be_one_per_variable(twin, ensemble):
@@ -304,3 +319,5 @@ def test_tuning_finds_the_optimum_and_handles_divergence(tmp_path):
     assert sorted(np.unique(surface["windows"])) == [30, 60]
     with pytest.raises(ValueError, match="no more than the burn-in of 59"):
         tune(lambda i: ETKF(), {"i": [1.0]}, SYSTEM, trials, burn_in=59, rungs=2, key=KEY)
+    with pytest.raises(ValueError, match="burn_in=-3"):
+        tune(lambda i: ETKF(), {"i": [1.0]}, SYSTEM, trials, burn_in=-3, key=KEY)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.lessons import Lessons
 from bieqno.assimilation.models.forecast import Model, forecast
-from bieqno.assimilation.objectives.objective import Task
+from bieqno.assimilation.objectives.objective import Task, check_learning_rate
 from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.system import System
 
@@ -49,6 +49,12 @@ class Imitation:
     translation: float = 0.0
     learning_rate: float = 2e-3
     microbatches: int = 1
+
+    def __post_init__(self) -> None:
+        check_learning_rate(self.learning_rate)
+        for name in ("shift", "noise", "translation"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"a displacement is not negative, got {name}={getattr(self, name)}")
 
     def task(self, student: Any, system: System, *, steps: int, key: PRNGKeyArray) -> Task:
         """Prepare the training; the key is not needed."""
