@@ -168,6 +168,16 @@ def test_a_radius_beyond_the_neighbours_is_refused():
         tune(lambda radius: LETKF(near, radius), {"radius": [1.0, 3.0]}, ring, trials, burn_in=1, key=KEY)
 
 
+def test_a_traced_radius_beyond_the_neighbours_counts_as_theirs():
+    """Not a wider taper that is cut off at their radius."""
+    ring = System(Lorenz96(8), Observation([0], 1.0), jnp.ones(8), Places.grid(8, period=8.0))
+    prior = jax.random.normal(KEY, (4, 8))
+    observed = ring.observation.window(jnp.array([2.0]))
+    analyse = jax.jit(lambda radius: LETKF(ring.neighbours(2.5), radius)(prior, observed, key=KEY))
+    assert jnp.array_equal(analyse(5.0), analyse(2.5))
+    assert not jnp.array_equal(analyse(2.5), analyse(2.0))
+
+
 def test_triples_hold_what_the_filter_saw(twin, ensemble):
     run = cycle(EnKF(centred=False), SYSTEM, ensemble, twin.observations, record=keep_triples, key=KEY).kept
     window = OBSERVATION.window(twin.observations.value[3], perturbed=run["perturbed"][3])
