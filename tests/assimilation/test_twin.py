@@ -118,6 +118,8 @@ def test_a_sweep_uses_the_cores_that_the_process_may_use(monkeypatch):
     monkeypatch.setattr(trials_module, "ThreadPoolExecutor", lambda count: workers.append(count) or pool(count))
     sweep(lambda trial: trial.ensembles, make_trials(SYSTEM, 1, truths=2, members=2, key=KEY))
     assert workers == [2]
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on other systems than Linux
+    assert usable_cores() == 64
 
 
 def test_what_does_not_describe_a_system_is_refused():
