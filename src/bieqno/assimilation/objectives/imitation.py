@@ -111,11 +111,11 @@ class LessonSource(eqx.Module):
 
     def _draw(self, count: int, key: PRNGKeyArray) -> Int[Array, "b"]:
         """Draw numbers of lessons; the first of a run is left out where the window before it is needed."""
-        left_out = 0 if self.model is None else 1
+        first = 0 if self.model is None else 1
         run_key, window_key = jax.random.split(key)
         windows = self.lessons.prior.shape[0] // self.lessons.runs
         run = jax.random.randint(run_key, (count,), 0, self.lessons.runs)
-        return run * windows + jax.random.randint(window_key, (count,), left_out, windows)
+        return run * windows + jax.random.randint(window_key, (count,), first, windows)
 
     def _examples(self, size: int, key: PRNGKeyArray) -> Example:
         """Draw lessons, members of each, and how far they are displaced."""
