@@ -35,7 +35,7 @@ OBJECTIVE, STEPS = AgainstTruth(sizes={4: 16}), 300
 
 
 def untrained(system=SYSTEM):
-    return LocalEnNF.untrained(system, width=16, small=8, channels=2, key=jax.random.key(0))
+    return LocalEnNF.untrained(system, width=8, channels=2, key=jax.random.key(0))
 
 
 @pytest.fixture(scope="module")

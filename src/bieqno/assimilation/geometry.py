@@ -75,7 +75,7 @@ class Places:
         return hash(self._identity())
 
 
-def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, ""]) -> Float[Array, "*s"]:
+def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, "..."]) -> Float[Array, "*s"]:
     """Return the compactly supported taper of Gaspari and Cohn (1999, eq. 4.10); either may be infinite.
 
     It reaches zero at the radius, which in units of the common 'Gaussian' length L is ``3.64 L``.

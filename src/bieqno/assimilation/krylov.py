@@ -172,7 +172,7 @@ def _transposed(
     """Return the derivatives by S and a of a function of root and gain, from those by root and gain.
 
     With X_q, Y_q the shifted solutions for a and for the derivative g by the root, ``da = sum_q w_q Y_q`` and
-    ``dS = -sum_q w_q (Y_q (S^T X_q)^T + X_q (S^T Y_q)^T)``; the gain adds the terms of shift one, with Z for S times its derivative.
+    ``dS = -sum_q w_q (Y_q (S^T X_q)^T + X_q (S^T Y_q)^T)``; the gain adds terms of shift one, with Z for S times its derivative.
     """
     shifts, weights = _quadrature(vectors.dtype)
     # Three right-hand sides as one batch: a third of the program to compile.

@@ -74,7 +74,7 @@ class LETKF(eqx.Module):
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
-        count, size = ensemble.shape
+        count = ensemble.shape[0]
         variables, reach = self.neighbours.indices.shape
         observed.check_known(ensemble, variables, self.neighbours.observations)
         if not reach:

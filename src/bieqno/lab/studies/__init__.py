@@ -10,6 +10,7 @@ from bieqno.lab.studies import (
     mnmef,
     neural_process,
     real_data,
+    standard,
     step_1d,
     super_filter,
     trig_2d,
@@ -19,7 +20,14 @@ from bieqno.lab.study import Cases, Description, Experiment, Progress
 _ALL: tuple[Experiment, ...] = (
     *(study.EXPERIMENT for study in (demo, step_1d, trig_2d, real_data, neural_process)),
     *(lorenz.LORENZ63, lorenz.LORENZ96, super_filter.EXPERIMENT, ennf_options.EXPERIMENT),
-    *(lorenz.LORENZ63_TRUTH, lorenz.LORENZ96_TRUTH, mnmef.EXPERIMENT, irregular.EXPERIMENT, large.EXPERIMENT),
+    *(
+        lorenz.LORENZ63_TRUTH,
+        lorenz.LORENZ96_TRUTH,
+        standard.EXPERIMENT,
+        mnmef.EXPERIMENT,
+        irregular.EXPERIMENT,
+        large.EXPERIMENT,
+    ),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}
 

@@ -93,7 +93,7 @@ LORENZ96 = Experiment(
 )
 
 _SIZES, _TRUTHS = (2, 4, 8, 16, 32, 64), {"sizes": {2: 160, 4: 128, 8: 80, 16: 40, 32: 20}}
-_SMOKE_TRUTH = replace(SMOKE, student={"width": 8, "small": 8}, training={"sizes": {2: 4}, "steps": 4})
+_SMOKE_TRUTH = replace(SMOKE, student={"width": 8, "channels": 2}, training={"sizes": {2: 4}, "steps": 4})
 LORENZ63_TRUTH = Experiment(
     "lorenz63-truth",
     Description(

@@ -27,9 +27,9 @@ DESCRIPTION = Description(
     methods=("EnNF", "EnNF fine-tuned", "LETKF tuned", "MNMEF (published)", "LETKF (published)"),
 )
 SIZES = (5, 10, 20, 40, 100)
-LESSONS = {5: 48, 10: 32, 20: 16, 40: 8}
-_FINE, _LONG = {"steps": 400, "learning_rate": 3e-4}, {"sizes": {**LESSONS, 100: 4}, "steps": 6000}
-_SMALL: dict[str, Any] = {"student": {"width": 8, "small": 8}, "training": {"sizes": {5: 4}, "steps": 4}}
+LESSONS = {5: 10, 10: 6, 20: 4, 40: 4}
+_FINE, _LONG = {"steps": 400, "learning_rate": 3e-4}, {"sizes": {**LESSONS, 100: 4}, "steps": 8000}
+_SMALL: dict[str, Any] = {"student": {"width": 8, "channels": 2}, "training": {"sizes": {5: 4}, "steps": 4}}
 SMOKE = replace(filters.SMOKE, sizes=(5,), tuned_sizes=(5,), burn_in=5, **_SMALL)
 PRESETS = {
     "smoke": SMOKE,

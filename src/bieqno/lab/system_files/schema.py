@@ -54,8 +54,7 @@ class LocalTable(NamedTuple):
 
     radius: Positive | None = None
     reach: Positive | None = None
-    width: Count = 128
-    small: Count = 32
+    width: Count = 32
     channels: Count = 8
 
 

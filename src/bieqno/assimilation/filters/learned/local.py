@@ -6,7 +6,10 @@ moves the mean, stretches the anomalies by a smooth field, adds smooth noise, an
 operator; it begins at zero. Weights are shared by all places: they serve on other grids and observing networks.
 """
 
-from typing import Any
+import dataclasses
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -16,8 +19,9 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.filters.learned.local_features import LEAST, SEEN, Prior, asinh, prior_of, seen_fields, taper
 from bieqno.assimilation.filters.learned.local_network import FieldNetwork, StencilSum, stencil_sum
-from bieqno.assimilation.filters.transform import local_transforms
-from bieqno.assimilation.geometry import Neighbourhoods
+from bieqno.assimilation.filters.transform import LETKF, local_transforms
+from bieqno.assimilation.filters.wrappers import Inflated
+from bieqno.assimilation.geometry import Neighbourhoods, Neighbours
 from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.system import Climate, System
@@ -48,7 +52,9 @@ class LocalEnNF(eqx.Module):
         [True, True, False, False, False, False, False, True]
     """
 
-    log_radius: Float[Array, "2"]  # of the base at SIZE members, and its slope in log N; in units of the neighbourhoods' radius
+    log_radius: Float[
+        Array, "2"
+    ]  # of the base at SIZE members, and its slope in log N; in units of the neighbourhoods' radius
     log_inflation: Float[Array, "2"]  # likewise
     hearing: StencilSum
     steering: FieldNetwork
@@ -58,6 +64,15 @@ class LocalEnNF(eqx.Module):
     climate: Standardiser
     extent: Float[Array, "p"] = frozen()
     neighbourhoods: Neighbourhoods = frozen()
+    settled: bool = eqx.field(static=True, default=False)
+
+    base_settings: ClassVar[Mapping[str, Sequence[float]]] = MappingProxyType(
+        {
+            "radius": (0.07, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9, 1.5, 3.0),
+            "inflation": (1.0, 1.015, 1.03, 1.06, 1.1, 1.17, 1.3),
+        }
+    )
+    """Settings of the base and the values to try; radii are in units of that of the neighbourhoods."""
 
     @classmethod
     def untrained(
@@ -76,43 +91,57 @@ class LocalEnNF(eqx.Module):
         within the `reach`; see `System.neighbourhoods` for the defaults. `width` is the number of hidden fields of the
         correction, `channels` that of combinations of innovations, and of facts that members are told.
         """
-        climate_key, hearing_key, steering_key, correction_key, beside_key, operator_key = jax.random.split(key, 6)
+        climate_key, weight_key = jax.random.split(key)
         around = system.neighbourhoods(radius, reach)
-        kinds, dimensions = np.asarray(around.variables), around.near.offset.shape[-1]
-        climate, extent = _units(Climate.of(system, key=climate_key).states, kinds)
-        count, observed = len(extent), int(jnp.max(around.observations, initial=0)) + 1
+        states = Climate.of(system, key=climate_key).states
+        climate, extent = _units(states, np.asarray(around.variables))
+        return cls.new(around, climate, extent, width=width, channels=channels, key=weight_key)
+
+    @classmethod
+    def new(
+        cls,
+        neighbourhoods: Neighbourhoods,
+        climate: Standardiser,
+        extent: Float[Array, "p"],
+        *,
+        width: int = 32,
+        channels: int = 8,
+        key: PRNGKeyArray,
+    ) -> "LocalEnNF":
+        """Return a filter with new weights in given units: `climate` and `extent` have one number per kind of variable."""
+        keys = jax.random.split(key, 5)
+        dimensions, count = neighbourhoods.near.offset.shape[-1], len(extent)
+        observed = int(jnp.max(neighbourhoods.observations, initial=0)) + 1
         shape: Any = {"dimensions": dimensions, "kinds": count}
-        seen = SEEN + count + channels
-        operator = EquivariantOperator(
-            MEMBER, 1, context_size=channels, width=16, depth=2, activation=jax.nn.silu, key=operator_key
-        )
+        seen, told = SEEN + count + 2 * channels, 3 + channels
+        silu: Any = {"activation": jax.nn.silu, "depth": 2}
+        operator = EquivariantOperator(MEMBER, 1, context_size=channels, width=16, **silu, key=keys[4])
         return cls(
             log_radius=jnp.array([jnp.log(0.5), 0.5]),
             log_inflation=jnp.array([0.03, -0.02]),
-            hearing=StencilSum(dimensions, channels, kinds=(count, observed), key=hearing_key),
-            steering=FieldNetwork(seen, 2, width=16, depth=1, key=steering_key, **shape),
-            correction=FieldNetwork(
-                seen + ANALYSED, 3 + channels, width=width, depth=2, key=correction_key, **shape
-            ),
-            beside=StencilSum(dimensions, 3, kinds=(count, count), key=beside_key),
+            hearing=StencilSum(dimensions, 2 * channels, kinds=(count, observed), key=keys[0]),
+            steering=FieldNetwork(seen, 2, width=16, depth=1, key=keys[1], **shape),
+            correction=FieldNetwork(seen + ANALYSED, told, width=width, depth=2, key=keys[2], **shape),
+            beside=StencilSum(dimensions, 3, kinds=(count, count), key=keys[3]),
             operator=eqx.tree_at(lambda o: o.fit.layers[-1].weight, operator, replace_fn=jnp.zeros_like),
             climate=climate,
             extent=extent,
-            neighbourhoods=around,
+            neighbourhoods=neighbourhoods,
         )
 
     def __check_init__(self) -> None:
         around = self.neighbourhoods
         size, dimensions = self.hearing.kernel.layers[0].weight.shape[1], around.near.offset.shape[-1]
-        known, observed = self.hearing.kinds
-        found = [int(jnp.max(kinds, initial=0)) + 1 for kinds in (around.variables, around.observations)]
-        if found[0] > known or found[1] > observed:
-            raise ValueError(
-                f"these weights know {known} kinds of variables and {observed} of observations, "
-                f"the neighbourhoods have {found[0]} and {found[1]}"
-            )
         if size != self.hearing.size(dimensions):
-            raise ValueError(f"these weights are not for the {dimensions} dimensions of the neighbourhoods")
+            raise ValueError(
+                f"these weights are for another space than the {dimensions} dimensions of the neighbourhoods"
+            )
+        for what, kinds, known in zip(
+            ("variables", "observations"), (around.variables, around.observations), self.hearing.kinds, strict=True
+        ):
+            most = int(jnp.max(kinds, initial=0)) + 1
+            if most > known:
+                raise ValueError(f"these weights know {known} kinds of {what}, the neighbourhoods have {most}")
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
@@ -124,6 +153,8 @@ class LocalEnNF(eqx.Module):
         """Analyse an ensemble of which some members are `present` and the others padding, which means nothing."""
         around = self.neighbourhoods
         observed.check_known(ensemble, around.variables.shape[0], around.observations.shape[0])
+        if not around.near.indices.shape[1]:
+            return ensemble
         prior = prior_of(ensemble, present, observed, around, self.climate)
         size = jnp.log(prior.count / SIZE)
         log_radius, log_inflation = (law[0] + law[1] * size for law in (self.log_radius, self.log_inflation))
@@ -135,7 +166,9 @@ class LocalEnNF(eqx.Module):
         # The base analysis.
         near = jnp.broadcast_to(taper(around.near, jnp.exp(log_radius + steered[0])), around.near.indices.T.shape)
         weight = jnp.sqrt(near + TINY).T
-        anomalies, shift = local_transforms(prior.anomalies, prior.factor, prior.innovation, around.near.indices, weight)
+        anomalies, shift = local_transforms(
+            prior.anomalies, prior.factor, prior.innovation, around.near.indices, weight
+        )
         spread = jnp.sqrt(jnp.sum(anomalies**2, axis=0) + LEAST**2)
         # The correction of mean, spread and members.
         ratio = jnp.log(spread / prior.spread)
@@ -164,10 +197,10 @@ class LocalEnNF(eqx.Module):
 
     def _noise(self, prior: Prior, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Return standard normal fields, one per member present, smooth as learned, with a mean of zero."""
-        beside, weights = self.neighbourhoods.beside, self.beside.weights(self.neighbourhoods.beside)[2:]
+        beside, weights = self.neighbourhoods.beside, self.beside.weights(self.neighbourhoods.beside)[2]
         white = white_noise(prior.anomalies.shape, prior.mean.dtype, key=jax.random.fold_in(key, 1))
-        size = jnp.sqrt(jnp.sum(weights**2, axis=1, keepdims=True) + TINY)
-        noise = stencil_sum(weights / size, white[:, None], beside)[:, 0]
+        weights = weights / jnp.sqrt(jnp.sum(weights**2, axis=0) + TINY)
+        noise = jnp.sum(weights * white[:, beside.indices.T], axis=1)
         here = prior.present[:, None]
         return jnp.where(here, noise - jnp.sum(jnp.where(here, noise, 0), axis=0) / prior.count, 0)
 
@@ -177,9 +210,34 @@ class LocalEnNF(eqx.Module):
         extent = self.extent[kinds]
         return jnp.clip(values, -extent, extent) * self.climate.scale[kinds] + self.climate.mean[kinds]
 
+    def base(self, radius: float | Float[Array, ""], inflation: float | Float[Array, ""]) -> Inflated:
+        """Return the base alone, an inflated LETKF: what the filter is before training, and falls back on."""
+        near, unit = self.neighbourhoods.near, self.neighbourhoods.radius
+        offset, present = (jnp.moveaxis(near.spread(x), -1, 0) for x in (near.offset, near.present))
+        distance = jnp.where(present > 0, unit * jnp.sqrt(jnp.sum(offset**2, axis=-1)), jnp.inf)
+        distance = jnp.broadcast_to(distance, near.indices.shape)
+        return Inflated(
+            LETKF(Neighbours(near.indices, distance, len(self.neighbourhoods.observations)), radius * unit), inflation
+        )
+
+    def begin_with(self, found: Mapping[int, Mapping[str, float]]) -> "LocalEnNF":
+        """Return the same with the base's settings as found for some ensemble sizes, interpolated in their logarithm."""
+        sizes = np.log(np.array(list(found)) / SIZE)
+        logs = np.log([[best["radius"], best["inflation"]] for best in found.values()])
+        slope, level = np.polyfit(sizes, logs, 1) if len(sizes) > 1 else (np.zeros(2), logs[0])
+        laws = tuple(jnp.array([level[k], slope[k]], jnp.result_type(float)) for k in range(2))
+        begun = eqx.tree_at(lambda f: (f.log_radius, f.log_inflation), self, laws)
+        return dataclasses.replace(begun, settled=True)
+
     def at(self, neighbourhoods: Neighbourhoods) -> "LocalEnNF":
         """Return the same weights elsewhere: on another grid, with another observing network."""
-        return eqx.tree_at(lambda filter: filter.neighbourhoods, self, neighbourhoods)
+        own, other = ((around.radius, around.reach) for around in (self.neighbourhoods, neighbourhoods))
+        if own != other:
+            raise ValueError(
+                f"these weights are for a radius of {own[0]:g} and a reach of {own[1]:g}, "
+                f"the neighbourhoods have {other[0]:g} and {other[1]:g}"
+            )
+        return dataclasses.replace(self, neighbourhoods=neighbourhoods)
 
 
 def _units(states: Float[Array, "r n"], kinds: Int[np.ndarray, "n"]) -> tuple[Standardiser, Float[Array, "p"]]:

@@ -59,7 +59,7 @@ def prior_of(
     S, d = observed.whiten(Y), observed.whiten((observed.value - y)[None])[0]
     # An error that is lost in the rounding of the spread counts as a share of it; as in the LETKF.
     share = float(np.finfo(S.dtype).eps) ** 0.25
-    shrink = 1 / jnp.maximum(1, share * jnp.sqrt(jnp.sum(S**2, axis=0)))
+    shrink = 1 / jnp.maximum(1, share * jnp.sqrt(jnp.sum(S**2, axis=0) + LEAST**2))
     spread = jnp.sqrt(jnp.sum(A**2, axis=0) + LEAST**2)
     # Gradient of each member's log-likelihood, and the size of its sensitivity: exact where a value depends on one variable.
     whitened = shrink * observed.whiten(observed.value - predicted)
@@ -82,7 +82,8 @@ def seen_fields(
     """Return what is seen at each variable before the analysis: moments, ensemble size, and the observations near it.
 
     Of observations, weighed by the `taper`: the number, how far innovations exceed what the ensemble expects, the share of the
-    ensemble in the expected innovation, and sums of innovations by the learned weights `hearing`.
+    ensemble in the expected innovation, and sums by the learned weights `hearing`: of innovations, and of innovations times their
+    sample correlation with the variable, the increments of single observations.
     """
     near, present = around.near.indices.T, mask.astype(prior.mean.dtype)
     variance = jnp.sum(prior.factor**2, axis=0)
@@ -91,7 +92,12 @@ def seen_fields(
         jnp.sum(taper * (present * values)[near], axis=0)
         for values in (jnp.ones_like(variance), innovation**2, variance / (1 + variance))
     )
-    heard = jnp.sum(hearing * (taper * innovation[near]), axis=1)
+    plain, related = jnp.split(hearing, 2)
+    scaled = prior.factor / jnp.sqrt(1 + variance)
+    correlation = jnp.sum(prior.anomalies[:, None] * scaled[:, near], axis=0) / prior.spread
+    terms = taper * innovation[near]
+    heard = jnp.concatenate([jnp.sum(plain * terms, axis=1), jnp.sum(related * (terms * correlation), axis=1)])
+    heard = heard / jnp.sqrt(1 + number)
     facts = [
         prior.mean,
         jnp.log(prior.spread) / 3,  # orders of magnitude, scaled to the size of the others

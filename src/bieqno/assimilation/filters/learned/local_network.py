@@ -1,4 +1,4 @@
-"""Networks on fields: a few numbers per variable, mixed with those of the variables beside it, by weights shared by all places."""
+"""Networks on fields: a few numbers per variable, mixed with those of the variables beside it; all places share the weights."""
 
 import equinox as eqx
 import jax
@@ -48,16 +48,15 @@ class StencilSum(eqx.Module):
     def weights(self, stencil: Stencil) -> Float[Array, "c k _"]:
         """Return the weights of each channel for every place; one column where all places see the same."""
         made = self.kernel(place_code(stencil, *self.kinds)) * stencil.present
-        # Divided by the root of the number of terms, so that sums have the size of a term.
-        made = made / jnp.sqrt(jnp.maximum(jnp.sum(stencil.present, axis=1, keepdims=True), 1))
         return jnp.moveaxis(stencil.spread(jnp.moveaxis(made, 0, -1)), 1, 0)
 
 
 def stencil_sum(
     weights: Float[Array, "c k _"], fields: Float[Array, "*s c n"], stencil: Stencil
 ) -> Float[Array, "*s c n"]:
-    """Return ``sum_k weights[c, k] fields[c, indices[k]]`` for every place."""
-    return jnp.sum(weights * fields[..., stencil.indices.T], axis=-2)
+    """Return ``sum_k weights[c, k] fields[c, indices[k]]`` for every place, over the root of the number of terms."""
+    number = stencil.spread(jnp.maximum(jnp.sum(stencil.present, axis=1), 1))
+    return jnp.sum(weights * fields[..., stencil.indices.T], axis=-2) / jnp.sqrt(number)
 
 
 class FieldNetwork(eqx.Module):
