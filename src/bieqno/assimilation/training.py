@@ -3,11 +3,12 @@
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.assimilation.filters import BySize
@@ -128,8 +129,10 @@ def train_filter(
         raise ValueError(f"{type(student).__name__} has no weights to train; train EnNF, LearnedGain or LocalEnNF")
     task_key, validation_key, fit_key, base_key = jax.random.split(key, 4)
     sizes = sorted(objective.sizes)
-    found = _tuned_bases(student, system, sizes, base_key) if isinstance(student, HasBase) else {}
-    student = student.begin_with(found) if found else student
+    found: dict[int, dict[str, float]] = {}
+    if isinstance(student, HasBase) and not student.settled:
+        found = _tuned_bases(student, system, sizes, base_key)
+        student = student.begin_with(found)
     task = objective.task(student, system, steps=steps, key=task_key)
     padded = isinstance(student, PaddedFilter)
     judge = every = patience = None
@@ -161,8 +164,6 @@ def _tuned_bases(
     student: "HasBase", system: System, sizes: Sequence[int], key: PRNGKeyArray
 ) -> dict[int, dict[str, float]]:
     """Return the best settings of the classical filter inside a student, for each ensemble size, on truths of their own."""
-    if student.settled:
-        return {}
     climate_key, truth_key, run_key = jax.random.split(key, 3)
     spread = 0.1 * Climate.of(system, key=climate_key).deviation
     found = {}
@@ -182,12 +183,14 @@ def _never_worse(
     key: PRNGKeyArray,
 ) -> "FilterResult[Student]":
     """Compare with the tuned base at every size, on validation truths, and fall back on it where it is the better one."""
-    errors, better = {}, {}
-    student: Any = result.module
-    for size, settings in found.items():
-        judge = eqx.filter_jit(_judge(validate, system, [size], False, jax.random.fold_in(key, 1)))
+    errors, better, student = {}, {}, cast(Any, result.module)
+    own_key = jax.random.fold_in(key, 1)
+    ours = eqx.filter_jit(_judge(validate, system, list(found), True, own_key).errors)(student)[0].reshape(
+        len(found), -1
+    )
+    for (size, settings), error in zip(found.items(), np.asarray(ours).mean(axis=1), strict=True):
         base = student.base(**{name: jnp.asarray(value, float) for name, value in settings.items()})
-        errors[size] = float(judge(student)), float(judge(base))
+        errors[size] = float(error), float(eqx.filter_jit(_judge(validate, system, [size], False, own_key))(base))
         if errors[size][1] < errors[size][0]:
             better[size] = base
     if better:
@@ -245,7 +248,8 @@ def _judge(validate: Validation, system: System, sizes: Sequence[int], padded: b
     """Return the validation of a training: truths that it does not see, from first ensembles of a tenth of the climate."""
     climate_key, truth_key, run_key = jax.random.split(key, 3)
     climate, most = Climate.of(system, key=climate_key), max(sizes)
-    spread, found = 0.1 * climate.deviation, []
+    spread = 0.1 * climate.deviation
+    found: list[tuple[Trials, Bool[Array, "r N"]]] = []
     for size in sizes:
         own = jax.random.fold_in(truth_key, size)
         trials = make_trials(system, validate.windows, truths=validate.truths, members=size, spread=spread, key=own)
@@ -257,8 +261,8 @@ def _judge(validate: Validation, system: System, sizes: Sequence[int], padded: b
         )
     if padded:
         found = [jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)]
-    trials, present = zip(*found, strict=True)
-    return _CycledError(system, trials, present, climate.deviation, run_key, validate.burn_in)
+    shown, present = (tuple(part) for part in zip(*found, strict=True))
+    return _CycledError(system, shown, present, climate.deviation, run_key, validate.burn_in)
 
 
 def _chunk(steps: int) -> int:

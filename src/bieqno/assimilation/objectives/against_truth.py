@@ -152,7 +152,7 @@ class TruthLoss(eqx.Module):
     ) -> Runs:
         """Return the runs a window later; those that blew up and a random few begin anew."""
         start_key, luck_key = jax.random.split(key)
-        begun, begun_ensemble = _beginnings(self.climate, *prior.shape[:2], BEGINNINGS, start_key)
+        begun, begun_ensemble = _beginnings(self.climate, prior.shape[0], prior.shape[1], BEGINNINGS, start_key)
         near = jnp.abs(prior - self.climate.mean) <= LOST * self.climate.deviation
         sound = jnp.all(near | ~runs.present[..., None], axis=(1, 2)) & jnp.all(jnp.isfinite(truth), axis=1)
         again = ~sound | (jax.random.uniform(luck_key, sound.shape) < RESTARTED)
@@ -178,16 +178,16 @@ class TruthLoss(eqx.Module):
         mask = jax.random.uniform(mask_key, shape) >= missing[:, None]
         error = jax.random.normal(error_key, shape)
 
-        def one(runs: Runs, error: Array, mask: Array, key: PRNGKeyArray) -> Array:
-            clean = observation.operator(runs.truth)
+        def one(truth: Array, ensemble: Array, present: Array, error: Array, mask: Array, key: PRNGKeyArray) -> Array:
+            clean = observation.operator(truth)
             value = clean + observation.error.colour(error[None], clean)[0]
             observed = observation.window(value, mask=mask, reference=clean)
             if isinstance(student, PaddedFilter):
-                return student.analyse(runs.ensemble, observed, runs.present, key=key)
-            return student(runs.ensemble, observed, key=key)
+                return student.analyse(ensemble, observed, present, key=key)
+            return student(ensemble, observed, key=key)
 
-        axes = (Runs(0, 0, 0, None), 0, 0, 0)
-        return jax.vmap(one, in_axes=axes)(runs, error, mask, jax.random.split(filter_key, len(error)))
+        keys = jax.random.split(filter_key, len(error))
+        return jax.vmap(one)(runs.truth, runs.ensemble, runs.present, error, mask, keys)
 
     def _score(
         self, truth: Float[Array, "n"], ensemble: Float[Array, "N n"], present: Bool[Array, "N"]

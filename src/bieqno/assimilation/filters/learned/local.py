@@ -32,6 +32,7 @@ SIZE = 10.0  # ensemble size at which the settings of the base are given; they v
 NOISE = 0.02  # spread of the noise before training, as a share of that of the analysis
 ANALYSED = 4  # fields that are known after the base analysis
 MEMBER = 6  # numbers that describe a member at a variable
+FAR = 5.0  # largest logarithm of a radius, an inflation or a noise, in their units
 TINY = 1e-12  # keeps the root of a taper of zero differentiable
 
 
@@ -158,13 +159,13 @@ class LocalEnNF(eqx.Module):
         prior = prior_of(ensemble, present, observed, around, self.climate)
         size = jnp.log(prior.count / SIZE)
         log_radius, log_inflation = (law[0] + law[1] * size for law in (self.log_radius, self.log_inflation))
-        near = taper(around.near, jnp.exp(log_radius))
+        near = taper(around.near, _bounded(log_radius))
         seen = seen_fields(
             prior, observed.mask, around, near, self.hearing.weights(around.near), self.climate.scale.shape[0]
         )
         steered = self.steering(seen, around.beside)
         # The base analysis.
-        near = jnp.broadcast_to(taper(around.near, jnp.exp(log_radius + steered[0])), around.near.indices.T.shape)
+        near = jnp.broadcast_to(taper(around.near, _bounded(log_radius + steered[0])), around.near.indices.T.shape)
         weight = jnp.sqrt(near + TINY).T
         anomalies, shift = local_transforms(
             prior.anomalies, prior.factor, prior.innovation, around.near.indices, weight
@@ -174,11 +175,11 @@ class LocalEnNF(eqx.Module):
         ratio = jnp.log(spread / prior.spread)
         analysed = jnp.stack([asinh(shift / prior.spread), asinh(3 * shift), ratio, jnp.log(spread) / 3])
         corrected = self.correction(jnp.concatenate([seen, analysed]), around.beside)
-        inflation = jnp.exp(log_inflation + steered[1] + corrected[0])
+        inflation = _bounded(log_inflation + steered[1] + corrected[0])
         moved = self._moved(prior, anomalies, spread, corrected[3:]) + corrected[1]
-        noise = NOISE * jnp.exp(corrected[2]) * self._noise(prior, key)
+        noise = NOISE * _bounded(corrected[2]) * self._noise(prior, key)
         values = prior.mean + shift + prior.root * inflation * anomalies + spread * (moved + noise)
-        return observed.or_prior(self._bounded(values).astype(ensemble.dtype), ensemble)
+        return observed.or_prior(self._within_extent(values).astype(ensemble.dtype), ensemble)
 
     def _moved(
         self, prior: Prior, anomalies: Float[Array, "N n"], spread: Float[Array, "n"], context: Float[Array, "c n"]
@@ -204,7 +205,7 @@ class LocalEnNF(eqx.Module):
         here = prior.present[:, None]
         return jnp.where(here, noise - jnp.sum(jnp.where(here, noise, 0), axis=0) / prior.count, 0)
 
-    def _bounded(self, values: Float[Array, "N n"]) -> Float[Array, "N n"]:
+    def _within_extent(self, values: Float[Array, "N n"]) -> Float[Array, "N n"]:
         """Return values in the model's units; a member beyond all that the model does would blow up in the next forecast."""
         kinds = self.neighbourhoods.variables
         extent = self.extent[kinds]
@@ -238,6 +239,11 @@ class LocalEnNF(eqx.Module):
                 f"the neighbourhoods have {other[0]:g} and {other[1]:g}"
             )
         return dataclasses.replace(self, neighbourhoods=neighbourhoods)
+
+
+def _bounded(log: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    """Return the exponential, bounded so that weights that training has thrown far off still give finite numbers."""
+    return jnp.exp(jnp.clip(log, -FAR, FAR))
 
 
 def _units(states: Float[Array, "r n"], kinds: Int[np.ndarray, "n"]) -> tuple[Standardiser, Float[Array, "p"]]:

@@ -1,5 +1,7 @@
 """Networks on fields: a few numbers per variable, mixed with those of the variables beside it; all places share the weights."""
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -79,7 +81,7 @@ class FieldNetwork(eqx.Module):
         first_key, last_key, *keys = jax.random.split(key, 2 + 2 * depth)
         self.first = eqx.nn.Linear(in_size, width, key=first_key)
         self.beside = tuple(StencilSum(dimensions, width, kinds=(kinds, kinds), key=k) for k in keys[:depth])
-        mlp = {"width": width, "depth": 2, "activation": jax.nn.silu}
+        mlp: Any = {"width": width, "depth": 2, "activation": jax.nn.silu}
         self.blocks = tuple(MLP(2 * width, width, **mlp, key=k) for k in keys[depth:])
         self.last = jax.tree.map(jnp.zeros_like, eqx.nn.Linear(width, out_size, key=last_key))
 
