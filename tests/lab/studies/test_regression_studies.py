@@ -3,7 +3,6 @@
 import dataclasses
 from functools import partial
 
-import jax
 import numpy as np
 import pytest
 
@@ -12,7 +11,7 @@ from bieqno.lab.methods.regression import METHODS, Prediction, regression_method
 from bieqno.lab.report.page import study_figures, write_page
 from bieqno.lab.report.tables import study_tables
 from bieqno.lab.studies import read_result, real_data, step_1d, trig_2d, write_result
-from bieqno.regression.trained import ensemble
+from bieqno.lab.study import Run
 
 STUDIES = {study.EXPERIMENT.name: study for study in (step_1d, trig_2d)}
 SCORES = {"rmse", "nlpd", "nlpd_excess", "crps", "coverage_50", "coverage_90", "coverage_95", "seconds"}
@@ -166,7 +165,7 @@ def test_same_seed_same_numbers_and_data_are_paired():
 
 
 def test_methods_know_or_learn_the_noise_as_their_names_say(monkeypatch):
-    made = regression_methods(targets=20, pairs=320, ggp={"max_steps": 1}, lengths=3)
+    made = regression_methods(targets=20, pairs=320, epochs=1, ggp={"max_steps": 1}, lengths=3)
     assert tuple(made) == METHODS
     told = {}
 
@@ -184,22 +183,27 @@ def test_methods_know_or_learn_the_noise_as_their_names_say(monkeypatch):
     assert told == {f"gp-{kernel}": (kernel, step_1d.NOISE) for kernel in baselines.KERNELS}
 
 
-def test_the_papers_form_sees_all_pairs_and_all_observations(monkeypatch):
-    """At 32 x 32, where the estimator's own defaults would take fewer: what is drawn, not what is asked for."""
-    drawn = []
+def test_the_papers_form_records_every_epoch(smoke):
+    result = read_result(smoke[1])
+    for case, arrays in result.arrays.items():
+        history = arrays["history"].values
+        assert history.shape == (1, 2, 3)
+        # The scores after the last epoch are those of the prediction.
+        scores = [result.value(case, "ggp-paper", name) for name in ("rmse", "nlpd")]
+        assert history[0, -1, 1:] == pytest.approx(scores, rel=1e-4)
+        assert result.value(case, "ggp-paper", "epochs") == 2
+        assert result.value(case, "ggp-paper", "levelled") == 0
 
-    def caught(module, loss, source, *, steps, **settings):
-        split = jax.eval_shape(source, jax.random.key(0))
-        drawn.append((steps * split.points.mask.shape[1], split.points.mask.shape[2], split.observed.mask.shape[2]))
-        raise InterruptedError
 
-    monkeypatch.setattr(ensemble, "fit", caught)
-    problem = trig_2d.draw(np.random.default_rng(0), side=32, points=4)
-    with pytest.raises(InterruptedError):
-        regression_methods(targets=32, pairs=50_000, ggp={}, lengths=3)["ggp-paper"](problem, 0)
-    pairs, targets, rows = drawn[0]
-    assert 50_000 <= pairs < 50_000 + 32
-    assert (targets, rows) == (32, 1024)  # of each order of all rows the first 32 are targets, 992 observations
+def test_a_method_on_fewer_data_sets_keeps_the_first_ones():
+    settings = dataclasses.replace(step_1d.PRESETS["smoke"], repetitions=3, paper_repetitions=2)
+    methods = {"ggp-paper": constant, "gp-b": constant}
+    rows, arrays = step_1d.study(settings, Run(), methods=lambda **_: methods)
+    counts = {row.method: row.n for row in rows if row.case == "random-30" and row.metric == "rmse"}
+    assert counts == {"ggp-paper": 2, "gp-b": 3, "gp-best": 3}
+    mean = arrays["random-30"]["mean"]
+    np.testing.assert_array_equal(mean.values[:2, 0], mean.values[:2, 1])
+    assert np.isnan(mean.values[2, 0]).all()
 
 
 @pytest.mark.parametrize("module", STUDIES.values(), ids=list(STUDIES))

@@ -37,9 +37,9 @@ class Settings(regression.PaperSettings):
 
 
 PRESETS = {
-    "smoke": Settings("smoke", 1, 320, 200, regression.TINY_GGP, lengths=3, layouts=("random",)),
+    "smoke": Settings("smoke", 1, 320, 2, 1, 200, regression.TINY_GGP, lengths=3, layouts=("random",)),
     "quick": Settings("quick"),
-    "paper": Settings("paper", repetitions=10, lengths=12),
+    "paper": Settings("paper", repetitions=10, epochs=150, lengths=12),
 }
 
 
@@ -82,8 +82,12 @@ def study(s: Settings, run: Run, methods: regression.Methods = step_methods) -> 
     problems, chosen = {}, {}
     for layout, (count, targets) in product(s.layouts, s.targets.items()):
         problems[f"{layout}-{count}"] = partial(draw, layout=layout, count=count, points=s.points)
-        chosen[f"{layout}-{count}"] = methods(targets=targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
-    return regression.compare_regressors(run, problems, chosen, s.repetitions)
+        chosen[f"{layout}-{count}"] = methods(
+            targets=targets, pairs=s.pairs, epochs=s.epochs, ggp=s.ggp, lengths=s.lengths
+        )
+    return regression.compare_regressors(
+        run, problems, chosen, s.repetitions, {regression.PAPER_FORM: s.paper_repetitions}
+    )
 
 
 EXPERIMENT = Experiment("step-1d", DESCRIPTION, PRESETS, study)

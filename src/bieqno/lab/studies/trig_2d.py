@@ -32,10 +32,10 @@ class Settings(regression.PaperSettings):
 
 
 PRESETS = {
-    "smoke": Settings("smoke", 1, 320, 24, regression.TINY_GGP, lengths=3, sides=(7, 8)),
+    "smoke": Settings("smoke", 1, 320, 2, 1, 24, regression.TINY_GGP, lengths=3, sides=(7, 8)),
     # A fifth of the paper's pairs, so that a data set takes well under a minute.
     "quick": Settings("quick", pairs=10_000),
-    "paper": Settings("paper", repetitions=10),
+    "paper": Settings("paper", repetitions=10, epochs=60),
 }
 
 
@@ -67,8 +67,10 @@ def draw(rng: np.random.Generator, *, side: int, points: int) -> regression.Prob
 def study(s: Settings, run: Run, methods: regression.Methods = regression.regression_methods) -> Findings:
     """Run all methods on every grid, made by `methods` from what `regression_methods` is given."""
     problems = {f"grid-{side}": partial(draw, side=side, points=s.points) for side in s.sides}
-    made = methods(targets=s.targets, pairs=s.pairs, ggp=s.ggp, lengths=s.lengths)
-    return regression.compare_regressors(run, problems, dict.fromkeys(problems, made), s.repetitions)
+    made = methods(targets=s.targets, pairs=s.pairs, epochs=s.epochs, ggp=s.ggp, lengths=s.lengths)
+    return regression.compare_regressors(
+        run, problems, dict.fromkeys(problems, made), s.repetitions, {regression.PAPER_FORM: s.paper_repetitions}
+    )
 
 
 EXPERIMENT = Experiment("trig-2d", DESCRIPTION, PRESETS, study)
