@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bieqno.assimilation import EnKF
-from bieqno.lab.methods.ennf_paper import compare_on_paper, paper_cases
 from bieqno.lab.methods.filters import fixed, no_assimilation
+from bieqno.lab.methods.imitation import compare_on_paper, paper_cases
 from bieqno.lab.papers import paper_lorenz63, paper_lorenz96
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.tables import study_tables

@@ -154,7 +154,7 @@ def score_prediction(trial: Trial, found: Arrays) -> dict[str, float]:
     mean, std, asked = found["mean"], found["std"], trial[0]
     scores = metrics.scores(mean, std, truth=asked.truth, values=asked.values, noise=asked.noise, jump=asked.jump)
     if "history" in found:
-        scores |= {"epochs": len(found["history"]), "levelled": float(levelled(found["history"][:, 0]))}
+        scores |= {"epochs": float(len(found["history"])), "levelled": float(levelled(found["history"][:, 0]))}
     return scores | {name: float(found[name]) for name in ("log_marginal_likelihood", "seconds") if name in found}
 
 
