@@ -25,7 +25,7 @@ from bieqno.lab.study import Run
 from bieqno.training import EpochLoss, Epochs, FitResult, StoredData, fit
 
 PAPER_FORM = "EnNF, paper"
-BATCH = 32  # windows in a mini-batch, each with all its variables
+BATCH = 8  # windows in a mini-batch, each with all its variables
 _OPTIONS = {"increment": False, "anomalies": False, "innovation": False}
 
 

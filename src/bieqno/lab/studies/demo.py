@@ -48,8 +48,10 @@ _QUICK = {study.name: study.presets["quick"] for study in _STUDIES}
 _CHOICE = {
     "step-1d": replace(_QUICK["step-1d"], repetitions=1, layouts=("random",)),
     "trig-2d": replace(_QUICK["trig-2d"], repetitions=1, sides=(16,)),
-    "lorenz63": _fewer(_QUICK["lorenz63"], "training", 3000, sizes=(2, 4, 8, 16), tuned_sizes=(2, 8)),
-    "lorenz96": _fewer(_QUICK["lorenz96"], "fine_tuning", 2000, sizes=(2, 8, 32), tuned_sizes=(8,)),
+    "lorenz63": _fewer(
+        _QUICK["lorenz63"], "training", 3000, sizes=(2, 4, 8, 16), tuned_sizes=(2, 8), paper={"epochs": 40}
+    ),
+    "lorenz96": _fewer(_QUICK["lorenz96"], "fine_tuning", 2000, sizes=(2, 8, 32), tuned_sizes=(8,), paper={}),
 }
 _SMOKE = {study.name: study.presets["smoke"] for study in _STUDIES}
 PRESETS = {"smoke": Settings("smoke", _SMOKE), "quick": Settings("quick", _CHOICE)}
