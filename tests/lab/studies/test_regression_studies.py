@@ -10,7 +10,7 @@ from bieqno.lab.methods import classical_regressors as baselines
 from bieqno.lab.methods.regression import METHODS, Prediction, regression_methods
 from bieqno.lab.report.page import study_figures, write_page
 from bieqno.lab.report.tables import study_tables
-from bieqno.lab.studies import read_result, real_data, step_1d, trig_2d, write_result
+from bieqno.lab.studies import other_functions, read_result, real_data, step_1d, trig_2d, write_result
 from bieqno.lab.study import Run
 
 STUDIES = {study.EXPERIMENT.name: study for study in (step_1d, trig_2d)}
@@ -100,8 +100,8 @@ def test_smoke_run_prints_and_stores(smoke):
     result = read_result(folder)
     assert result.preset == "smoke"
     figures = {
-        "step-1d": {"bands-random", "covariance-random", "reliability"},
-        "trig-2d": {"maps", "diagonal", "covariance", "reliability"},
+        "step-1d": {"bands-random", "covariance-random", "reliability", "epochs"},
+        "trig-2d": {"maps", "diagonal", "covariance", "reliability", "epochs"},
     }
     for ending in ("png", "svg"):
         assert {path.stem for path in folder.glob(f"figures/*.{ending}")} == figures[result.experiment]
@@ -134,6 +134,30 @@ def test_arrays_are_those_of_the_scores(smoke):
             assert np.sqrt(np.diag(covariance)) == pytest.approx(std, rel=1e-3)
             stored = arrays["score"].sel({"method": method, "metric": "rmse"}).values
             assert stored.mean() == pytest.approx(result.value(case, str(method), "rmse"))
+
+
+def test_the_other_functions_are_those_that_are_named():
+    x = np.array([0.0, 0.5, 1.0])
+    assert other_functions.chirp(x) == pytest.approx([0.0, 0.5, 1.0], abs=1e-12)  # whole numbers of swings on the slope
+    centre, radius = other_functions.CENTRE, other_functions.RADIUS
+    ground = 0.5 * np.sin(3 * centre[0] + 2 * centre[1])
+    assert other_functions.kink(centre[None])[0] == pytest.approx(ground + 0.9)
+    # The slope jumps by that of the cone at its edge, and nowhere do values jump.
+    step = 1e-4
+    beside = centre + np.array([[radius - step, 0], [radius, 0], [radius + step, 0]])
+    inside, outside = np.diff(other_functions.kink(beside)) / step
+    assert outside - inside == pytest.approx(3, abs=0.01)
+
+
+@pytest.mark.parametrize("experiment", [other_functions.CHIRP, other_functions.KINK], ids=lambda one: one.name)
+def test_other_functions_from_end_to_end(experiment):
+    result = experiment.run("smoke", only=["ggp-experts", "gp-paper"])
+    assert {row.method for row in result.rows} == {"ggp-experts", "gp-paper"}
+    assert "rmse_near_jump" not in {row.metric for row in result.rows}
+    target = other_functions.chirp if experiment.name == "chirp-1d" else other_functions.kink
+    for arrays in result.arrays.values():
+        x = arrays["x"].values
+        np.testing.assert_allclose(arrays["truth"].values, target(x[:, 0] if x.shape[1] == 1 else x))
 
 
 def constant(problem, seed):
