@@ -65,7 +65,7 @@ def test_the_verdict_on_a_claim_is_that_of_the_papers_form():
     paper, ours = both(alone, "jumps better")
     assert (paper.verdict, paper.number, ours.verdict) == (
         "not run",
-        "there is no gGP, paper in random-30",
+        "there is no gGP, paper's form in random-30",
         "reproduced",
     )
 

@@ -56,7 +56,11 @@ def imitation_study(
     def learn() -> dict[str, np.ndarray]:
         begun = time.perf_counter()
         ennf = imitate(s, run.between(0.0, 0.25), paper.system, lessons(), key=train_key)
-        facts = {"seconds": time.perf_counter() - begun, "pairs": lessons().pairs, "runs_left_out": lessons().left_out}
+        facts = {
+            "seconds": time.perf_counter() - begun,
+            "pairs": lessons().pairs,
+            "runs_discarded": lessons().discarded,
+        }
         return {"filter": filters.as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
 
     def learn_as_the_paper() -> dict[str, np.ndarray]:
@@ -78,7 +82,7 @@ def imitation_study(
     if limit is not None and s.particles:
         methods.append((filters.fixed("particle filter", lambda: limit), (s.particles,)))
     rows, arrays = compare_on_paper(run.between(0.5, 1.0), methods, cases)
-    facts = {"pairs": "teacher", "runs_left_out": "teacher"}
+    facts = {"pairs": "teacher", "runs_discarded": "teacher"}
     told = [(facts.get(name, LEARNED), name, value) for name, value in learned.items()]
     told += [(PAPER_FORM, name, value) for name, value in papers.items()]
     return [
