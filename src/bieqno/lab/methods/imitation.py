@@ -53,20 +53,19 @@ def imitation_study(
         run.progress("teacher", 0.0)
         return paper_lessons(s, paper, record_key, run_key)
 
+    def kept(ennf: da.EnNF, **facts: float) -> dict[str, np.ndarray]:
+        facts |= {"pairs": lessons().pairs, "runs_discarded": lessons().discarded}
+        return {"filter": filters.as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
+
     def learn() -> dict[str, np.ndarray]:
         begun = time.perf_counter()
         ennf = imitate(s, run.between(0.0, 0.25), paper.system, lessons(), key=train_key)
-        facts = {
-            "seconds": time.perf_counter() - begun,
-            "pairs": lessons().pairs,
-            "runs_discarded": lessons().discarded,
-        }
-        return {"filter": filters.as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
+        return kept(ennf, seconds=time.perf_counter() - begun)
 
     def learn_as_the_paper() -> dict[str, np.ndarray]:
         part = run.between(0.25, 0.5)
         ennf, facts = train_paper_form(part, paper.system, lessons(), **s.paper, student=s.student, key=train_key)
-        return {"filter": filters.as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
+        return kept(ennf, **facts)
 
     learned = run.cases.take("training", learn) if run.wants(LEARNED) else {}
     wanted = s.paper and run.wants(PAPER_FORM)
@@ -82,13 +81,14 @@ def imitation_study(
     if limit is not None and s.particles:
         methods.append((filters.fixed("particle filter", lambda: limit), (s.particles,)))
     rows, arrays = compare_on_paper(run.between(0.5, 1.0), methods, cases)
-    facts = {"pairs": "teacher", "runs_discarded": "teacher"}
-    told = [(facts.get(name, LEARNED), name, value) for name, value in learned.items()]
-    told += [(PAPER_FORM, name, value) for name, value in papers.items()]
-    return [
-        *rows,
-        *(Row.of("training", of, name, [float(value)]) for of, name, value in told if name != "filter"),
-    ], arrays
+    shared = {"pairs": "teacher", "runs_discarded": "teacher"}
+    told = {
+        (shared.get(name, method), name): [float(value)]
+        for method, found in ((LEARNED, learned), (PAPER_FORM, papers))
+        for name, value in found.items()
+        if name != "filter"
+    }
+    return [*rows, *(Row.of("training", of, name, value) for (of, name), value in told.items())], arrays
 
 
 def paper_lessons(s: FilterSettings, paper: PaperSystem, record_key: PRNGKeyArray, key: PRNGKeyArray) -> da.Lessons:
