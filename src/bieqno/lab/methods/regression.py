@@ -3,7 +3,7 @@
 Every method gets the same observations and is scored at the same points on the same noisy new values.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from types import MappingProxyType
@@ -11,20 +11,16 @@ from typing import Any, TypeAlias, cast
 
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
+from bieqno.lab.compare import Arrays, Case, Method, compare
 from bieqno.lab.methods import classical_regressors as baselines
 from bieqno.lab.methods.classical_regressors import as_in_the_paper
 from bieqno.lab.methods.ggp_paper import PaperTraining, fit_paper_form, levelled
+from bieqno.lab.methods.regression_outcomes import as_dataset, with_best_kernel
 from bieqno.lab.study import Findings, Run
 from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, metrics
-
-RELIABILITY_LEVELS = np.concatenate([np.arange(0.05, 0.96, 0.05), [0.99]])
-BEST_GP = "gp-best"
-"""The Gaussian process whose kernel is chosen anew in every repetition by the marginal likelihood, as a user would."""
 
 Function: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
@@ -35,8 +31,6 @@ METHODS = (*_GGP, *_GP)
 TINY_GGP = {"max_steps": 20, "members": 2, "width": 16, "depth": 2, "rank": 4}
 """Settings of a `GGPRegressor` for smoke tests."""
 PAPER_FORM = "ggp-paper"
-HISTORY = ("loss", "rmse", "nlpd")
-"""What is recorded after each epoch of the paper's form: its training loss, and two scores that decide nothing."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +131,10 @@ def compare_regressors(
     outcomes = compare(run, plan, score_prediction, keep=("mean", "std", "covariance", "history"))
     rows, arrays = [], {}
     for name, case in cases.items():
-        own = _with_best([outcome for outcome in outcomes if outcome.case.name == name])
+        own = with_best_kernel([outcome for outcome in outcomes if outcome.case.name == name])
         rows += [row for outcome in own for row in outcome.rows()]
         if own:
-            arrays[name] = _dataset(case, own)
+            arrays[name] = as_dataset(case, own)
     return rows, arrays
 
 
@@ -156,79 +150,6 @@ def score_prediction(trial: Trial, found: Arrays) -> dict[str, float]:
     if "history" in found:
         scores |= {"epochs": float(len(found["history"])), "levelled": float(levelled(found["history"][:, 0]))}
     return scores | {name: float(found[name]) for name in ("log_marginal_likelihood", "seconds") if name in found}
-
-
-def _with_best(outcomes: Sequence[Outcome[Trial]]) -> list[Outcome[Trial]]:
-    """Add the kernel that the marginal likelihood prefers in each repetition, and to each candidate whether it was that one."""
-    # Likelihoods compare only under the same knowledge of the noise, and between tuned processes.
-    others = ("-paper", "-learned-noise")
-    stating = [outcome for outcome in outcomes if "log_marginal_likelihood" in outcome.scores]
-    candidates = [outcome for outcome in stating if not outcome.method.endswith(others)]
-    if not candidates:
-        return list(outcomes)
-    best = np.argmax([outcome.scores["log_marginal_likelihood"] for outcome in candidates], axis=0)
-    seconds = np.sum([outcome.scores["seconds"] for outcome in candidates], axis=0)
-    kept = [{**candidates[k].kept[i], "score.seconds": seconds[i]} for i, k in enumerate(best)]
-    marked = {outcome.method: outcome for outcome in outcomes}
-    for k, one in enumerate(candidates):
-        pairs = zip(one.kept, (best == k).astype(float), strict=True)
-        marked[one.method] = replace(one, kept=[{**kept, "score.chosen": own} for kept, own in pairs])
-    return [*marked.values(), Outcome(candidates[0].case, BEST_GP, kept)]
-
-
-def _dataset(case: Case[Trial], outcomes: Sequence[Outcome[Trial]]) -> xr.Dataset:
-    """Return scores of each repetition, NaN where there is none, and what figures need, of the first repetition."""
-    drawn = [case.draw(repetition)[0] for repetition in range(case.repetitions)]
-    first, repetitions = drawn[0], case.repetitions
-    metric_names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.scores))
-    scores = [[_filled([o.scores.get(name, ())], 1, repetitions)[0] for name in metric_names] for o in outcomes]
-
-    def stacked(name: str) -> np.ndarray:
-        series = [_filled([kept[name] for kept in o.kept], repetitions, len(first.points)) for o in outcomes]
-        return np.stack(series, axis=1).astype(np.float32)
-
-    def reliability(outcome: Outcome[Trial]) -> np.ndarray:
-        found = zip(outcome.kept, drawn, strict=False)
-        each = [metrics.reliability(k["mean"], k["std"], problem.values, RELIABILITY_LEVELS) for k, problem in found]
-        return np.mean(each, axis=0)
-
-    each, of_std = ("repetition", "method", "point"), {"long_name": "predicted standard deviation of noisy values"}
-    covariance = np.stack([outcome.kept[0]["covariance"] for outcome in outcomes]).astype(np.float32)
-    of_covariance = {"long_name": "predicted covariance of noisy values along the cut, first repetition"}
-    histories = [
-        kept["history"] for outcome in outcomes for kept in outcome.kept if "history" in kept
-    ]  # of the paper's form
-    longest = max(map(len, histories), default=0)
-    recorded = (
-        {}
-        if not longest
-        else {"history": (("repetition", "epoch", "recorded"), _filled(histories, repetitions, longest, len(HISTORY)))}
-    )
-    return xr.Dataset(
-        {
-            **recorded,
-            "x_observed": (("repetition", "observation", "input"), np.stack([problem.x for problem in drawn])),
-            "y_observed": (("repetition", "observation"), np.stack([problem.y for problem in drawn])),
-            "x": (("point", "input"), first.points),
-            "truth": (("point",), first.truth),
-            "mean": (each, stacked("mean"), {"long_name": "predicted mean"}),
-            "std": (each, stacked("std"), of_std),
-            "covariance": (("method", "cut", "other"), covariance, of_covariance),
-            "cut_point": (("cut",), first.cut),
-            "reliability": (("method", "level"), np.stack([reliability(outcome) for outcome in outcomes])),
-            "score": (("repetition", "method", "metric"), np.moveaxis(np.array(scores), -1, 0)),
-        },
-        {"method": [o.method for o in outcomes], "level": RELIABILITY_LEVELS, "metric": metric_names},
-        {} if first.noise is None else {"noise": first.noise},
-    )
-
-
-def _filled(values: Sequence[Any], *shape: int) -> np.ndarray:
-    """Return values stacked along a first axis in an array of this shape, NaN where there are none."""
-    whole = np.full(shape, np.nan)
-    for own, value in zip(whole, values, strict=False):
-        own[: len(value)] = value
-    return whole
 
 
 def of_gp(model: baselines.TunedGP, problem: Problem) -> Prediction:
