@@ -57,7 +57,7 @@ LORENZ63 = Experiment(
         "model runs is corrected by each observation. How close does its mean stay to the truth when there are only a few runs?",
         claim="The ensemble neural filter (EnNF), trained on an ensemble Kalman filter (EnKF) of 50 members, works with two "
         "members, keeps its accuracy for all sizes from 2 to 16 and has lower errors than the EnKF (section 3.2.1).",
-        minutes={"smoke": 0.5, "quick": 6.0, "paper": 25.0},
+        minutes={"smoke": 0.5, "quick": 9.0, "paper": 52.0},
         methods=("baseline", "EnKF", "EnNF", PAPER_FORM, *TUNED_63[:2], "particle filter"),
     ),
     {
@@ -89,7 +89,7 @@ LORENZ96 = Experiment(
         "follow them where the ensemble Kalman filter needs a hundred members?",
         claim="The EnNF, trained on an EnKF of 100 members, works with two members and has lower errors than the EnKF for all "
         "sizes from 2 to 64 (section 3.2.2).",
-        minutes={"smoke": 1.0, "quick": 12.0, "paper": 20.0},
+        minutes={"smoke": 1.0, "quick": 14.0, "paper": 60.0},
         methods=("baseline", "EnKF", "EnNF", PAPER_FORM, *TUNED_96[:2]),
     ),
     {

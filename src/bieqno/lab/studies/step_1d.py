@@ -19,7 +19,7 @@ DESCRIPTION = Description(
     "are among those that the shipped prior of gGP was trained on; chirp-1d has one that is not.",
     claim="The generalized Gaussian process (gGP) captures the jumps, most of all with few observations, where a Gaussian "
     "process with a squared exponential kernel smooths them (section 3.1.1).",
-    minutes={"smoke": 0.3, "quick": 12.0, "paper": 25.0},
+    minutes={"smoke": 0.3, "quick": 13.0, "paper": 36.0},
     methods=(*regression.METHODS, "limit"),
 )
 JUMPS = (0.3, 0.7)
