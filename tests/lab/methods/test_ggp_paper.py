@@ -30,12 +30,12 @@ def test_the_loss_is_that_of_each_pair_by_itself():
 
 
 def test_pairs_are_different_subsets():
-    pairs = draw_pairs(6, PaperTraining(pairs=20, targets=3, epochs=1), rng=np.random.default_rng(0))
+    pairs = draw_pairs(6, PaperTraining(pairs=20, targets=3, epochs=1, halving=1), rng=np.random.default_rng(0))
     assert len({tuple(sorted(row)) for row in pairs.tolist()}) == 20  # all that there are
     assert all(len(set(row)) == 3 for row in pairs.tolist())
 
 
-@pytest.mark.parametrize("training", [PaperTraining(21, 3, 1), PaperTraining(1, 6, 1)])
+@pytest.mark.parametrize("training", [PaperTraining(21, 3, 1, 1), PaperTraining(1, 6, 1, 1)])
 def test_too_many_pairs_are_refused(training):
     with pytest.raises(ValueError, match="of 6 rows there are no"):
         draw_pairs(6, training, rng=np.random.default_rng(0))
@@ -52,7 +52,7 @@ def test_training_ends_when_its_loss_is_level(monkeypatch):
     monkeypatch.setattr(ggp_paper, "levelled", level)
     x = np.linspace(0, 1, 12)[:, None]
     y = np.sin(6 * x[:, 0])
-    training = PaperTraining(pairs=64, targets=4, epochs=9, shape={"width": 8, "depth": 2, "rank": 2})
+    training = PaperTraining(pairs=64, targets=4, epochs=9, halving=3, shape={"width": 8, "depth": 2, "rank": 2})
     fitted, history = fit_paper_form(x, y, training, points=x, truth=y, values=y, seed=0)
     assert [len(losses) for losses in seen] == [1, 2, 3]
     assert history.shape == (3, 3)

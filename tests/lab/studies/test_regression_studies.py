@@ -189,7 +189,7 @@ def test_same_seed_same_numbers_and_data_are_paired():
 
 
 def test_methods_know_or_learn_the_noise_as_their_names_say(monkeypatch):
-    made = regression_methods(targets=20, pairs=320, epochs=1, ggp={"max_steps": 1}, lengths=3)
+    made = regression_methods(targets=20, pairs=320, epochs=1, halving=1, ggp={"max_steps": 1}, lengths=3)
     assert tuple(made) == METHODS
     told = {}
 

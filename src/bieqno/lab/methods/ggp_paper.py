@@ -27,6 +27,7 @@ from bieqno.training import EpochLoss, Epochs, StoredData, fit
 
 BATCH = 64  # pairs in a mini-batch
 LEVEL = 0.01  # share of its whole fall by which a loss may still fall and be called level
+LEAST_EPOCHS = 40  # before them nothing is called level
 _DRAWN = 1000  # pairs drawn at a time, to bound the memory
 
 
@@ -34,14 +35,14 @@ _DRAWN = 1000  # pairs drawn at a time, to bound the memory
 class PaperTraining:
     """What the form is trained on: so many `pairs`, each with so many `targets` (the paper's M'), for at most so many `epochs`.
 
-    The learning rate falls by `decay` over all epochs. `shape` has width, depth and rank of the networks.
+    The learning rate halves every `halving` epochs. `shape` has width, depth and rank of the networks.
     """
 
     pairs: int
     targets: int
     epochs: int
+    halving: int
     learning_rate: float = 1e-3
-    decay: float = 1e-3
     shape: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -80,7 +81,7 @@ def draw_pairs(rows: int, training: PaperTraining, *, rng: np.random.Generator) 
     """Draw subsets of the rows, all of them different.
 
     Example:
-        >>> draw_pairs(5, PaperTraining(pairs=10, targets=2, epochs=1), rng=np.random.default_rng(0)).shape
+        >>> draw_pairs(5, PaperTraining(pairs=10, targets=2, epochs=1, halving=1), rng=np.random.default_rng(0)).shape
         (10, 2)
     """
     pairs, targets = training.pairs, training.targets
@@ -96,14 +97,16 @@ def draw_pairs(rows: int, training: PaperTraining, *, rng: np.random.Generator) 
 def levelled(losses: Float[np.ndarray, "epochs"]) -> bool:
     """Return whether the loss fell by less than `LEVEL` of its whole fall between the last two quarters of the epochs.
 
+    Medians, for single epochs leap up while the learning rate is high; and never before `LEAST_EPOCHS`.
+
     Example:
-        >>> levelled(-np.arange(40.0)), levelled(np.ones(40)), levelled(np.ones(8))
+        >>> levelled(-np.arange(80.0)), levelled(np.ones(80)), levelled(np.ones(8))
         (False, True, False)
     """
-    quarter = len(losses) // 4
-    if quarter < 5:
+    if len(losses) < LEAST_EPOCHS:
         return False
-    before, last = float(np.mean(losses[-2 * quarter : -quarter])), float(np.mean(losses[-quarter:]))
+    quarter = len(losses) // 4
+    before, last = (float(np.median(part)) for part in (losses[-2 * quarter : -quarter], losses[-quarter:]))
     return before - last <= LEVEL * abs(float(losses[0]) - last)
 
 
@@ -160,7 +163,7 @@ def fit_paper_form(
         source,
         steps=training.epochs * source.batches,
         chunk_steps=source.batches,
-        optimizer=_optimizer(training.learning_rate, training.epochs * source.batches, training.decay),
+        optimizer=_optimizer(training.learning_rate, training.halving * source.batches),
         source_state=source.start,
         watch=watch,
         key=fit_key,
@@ -174,6 +177,6 @@ def _predict(process: GeneralizedGaussianProcess, points: Array, inputs: Array, 
 
 
 @cache
-def _optimizer(learning_rate: float, steps: int, decay: float) -> optax.GradientTransformation:
+def _optimizer(learning_rate: float, halving: int) -> optax.GradientTransformation:
     """Return one object for equal arguments, so that trainings of equal shape share one compilation."""
-    return optax.adam(optax.exponential_decay(learning_rate, steps, decay))
+    return optax.adam(optax.exponential_decay(learning_rate, halving, 0.5))

@@ -69,18 +69,23 @@ def grid(first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "n 2"]:
 class PaperSettings:
     """What is run in a study of one of the paper's functions, with `points` along each dimension, both ends among them.
 
-    The paper's form is trained on so many `pairs` of targets and observations, for at most so many `epochs`, on the first
-    `paper_repetitions` data sets; the opponents' tuning starts from `lengths`.
+    The paper's form is trained on the first `paper_repetitions` data sets, on so many `pairs` of targets and observations, for at
+    most so many `epochs`, in `halving` of which the learning rate halves; the opponents' tuning starts from `lengths`.
     """
 
     preset: str = "quick"
     repetitions: int = 5
     pairs: int = 20_000
     epochs: int = 20
+    halving: int = 2
     paper_repetitions: int = 3
     points: int = 1000
     ggp: Mapping[str, Any] = field(default_factory=dict)
     lengths: int = 7
+
+    def for_methods(self) -> dict[str, Any]:
+        """Return what `regression_methods` is given of them."""
+        return {name: getattr(self, name) for name in ("pairs", "epochs", "halving", "ggp", "lengths")}
 
 
 @dataclass(frozen=True)
@@ -212,19 +217,19 @@ def paper_ggp(training: PaperTraining) -> Fit:
 
 
 def regression_methods(
-    *, targets: int, pairs: int, epochs: int, ggp: Mapping[str, Any], lengths: int
+    *, targets: int, pairs: int, epochs: int, halving: int, ggp: Mapping[str, Any], lengths: int
 ) -> dict[str, Fit]:
     """Return all methods of a case of the paper.
 
     `targets` is the paper's M', how many points of each pair are predicted. Of `ggp`, the settings of a `GGPRegressor`, the
-    paper's form takes width, depth and rank. `pairs`, `epochs` and `lengths` are those of `PaperSettings`.
+    paper's form takes width, depth and rank. `pairs`, `epochs`, `halving` and `lengths` are those of `PaperSettings`.
     """
     shape = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp}
     return {
         **PRETRAINED_FORMS,
         "ggp-known-noise": lambda problem, seed: of_ggp(PretrainedGGPRegressor(noise=problem.noise), problem),
         "ggp-trained": trained_ggp(ggp),
-        PAPER_FORM: paper_ggp(PaperTraining(pairs, targets, epochs, shape=shape)),
+        PAPER_FORM: paper_ggp(PaperTraining(pairs, targets, epochs, halving, shape=shape)),
         "gp-se": tuned_gp("se", lengths=lengths),
         "gp-se-learned-noise": tuned_gp("se", known=False, lengths=lengths),
         "gp-paper": lambda problem, seed: of_gp(as_in_the_paper(problem.x, problem.y, noise=problem.noise), problem),

@@ -38,9 +38,9 @@ class Settings(regression.PaperSettings):
 
 
 PRESETS = {
-    "smoke": Settings("smoke", 1, 320, 2, 1, 200, regression.TINY_GGP, lengths=3, layouts=("random",)),
+    "smoke": Settings("smoke", 1, 320, 2, 1, 1, 200, regression.TINY_GGP, lengths=3, layouts=("random",)),
     "quick": Settings("quick"),
-    "paper": Settings("paper", repetitions=10, epochs=150, lengths=12),
+    "paper": Settings("paper", repetitions=10, epochs=200, halving=10, lengths=12),
 }
 
 
@@ -98,8 +98,7 @@ def study(
     problems, chosen = {}, {}
     for layout, (count, targets) in product(s.layouts, s.targets.items()):
         problems[f"{layout}-{count}"] = partial(draw, layout=layout, count=count, points=s.points)
-        made = methods(targets=targets, pairs=s.pairs, epochs=s.epochs, ggp=s.ggp, lengths=s.lengths)
-        chosen[f"{layout}-{count}"] = made
+        chosen[f"{layout}-{count}"] = methods(targets=targets, **s.for_methods())
     fewer = {regression.PAPER_FORM: s.paper_repetitions}
     return regression.compare_regressors(run, problems, chosen, s.repetitions, fewer)
 

@@ -34,10 +34,10 @@ class Settings(regression.PaperSettings):
 
 
 PRESETS = {
-    "smoke": Settings("smoke", 1, 320, 2, 1, 24, regression.TINY_GGP, lengths=3, sides=(7, 8)),
+    "smoke": Settings("smoke", 1, 320, 2, 1, 1, 24, regression.TINY_GGP, lengths=3, sides=(7, 8)),
     # A fifth of the paper's pairs, so that a data set takes well under a minute.
     "quick": Settings("quick", pairs=10_000),
-    "paper": Settings("paper", repetitions=10, epochs=60, paper_repetitions=2),
+    "paper": Settings("paper", repetitions=10, epochs=100, halving=5, paper_repetitions=2),
 }
 
 
@@ -76,7 +76,7 @@ def study(
 ) -> Findings:
     """Run all methods on every grid, made by `methods` from what `regression_methods` is given; `draw` draws a data set."""
     problems = {f"grid-{side}": partial(draw, side=side, points=s.points) for side in s.sides}
-    made = methods(targets=s.targets, pairs=s.pairs, epochs=s.epochs, ggp=s.ggp, lengths=s.lengths)
+    made = methods(targets=s.targets, **s.for_methods())
     fewer = {regression.PAPER_FORM: s.paper_repetitions}
     return regression.compare_regressors(run, problems, dict.fromkeys(problems, made), s.repetitions, fewer)
 
