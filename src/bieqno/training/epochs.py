@@ -22,7 +22,7 @@ class Epochs(eqx.Module):
     Example:
         >>> import jax, jax.numpy as jnp
         >>> epochs = Epochs(StoredData(jnp.arange(7), batch_size=3))
-        >>> (rows, _), (_, taken) = epochs(jax.random.key(0), epochs.start)
+        >>> rows, (_, taken) = epochs(jax.random.key(0), epochs.start)
         >>> epochs.batches, len(rows), int(taken)
         (2, 3, 1)
     """
