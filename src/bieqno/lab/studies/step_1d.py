@@ -40,7 +40,7 @@ class Settings(regression.PaperSettings):
 PRESETS = {
     "smoke": Settings("smoke", 1, 320, 2, 1, 1, 200, regression.TINY_GGP, lengths=3, layouts=("random",)),
     "quick": Settings("quick"),
-    "paper": Settings("paper", repetitions=10, epochs=200, halving=10, lengths=12),
+    "paper": Settings("paper", repetitions=10, epochs=300, halving=15, lengths=12),
 }
 
 
