@@ -223,8 +223,8 @@ def _table(content: PlainTable, caption: str) -> str:
     head = "".join(map(heading, headings))
     body = ""
     for i, row in enumerate(rows):
-        marks = (" class=winner" if (i, j) in best else "" for j in range(len(row)))
-        cells = (f"<td{mark}>{escape(text)}</td>" for mark, text in zip(marks, row, strict=True))
+        marks = (" winner" if (i, j) in best else "" for j in range(len(row)))
+        cells = (f'<td class="number{mark}">{escape(text)}</td>' for mark, text in zip(marks, row, strict=True))
         body += f"<tr>{''.join(cells)}</tr>"
     return (
         f'<div class="table"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
