@@ -139,7 +139,8 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
     def posterior(self, X: Table) -> LowRankGaussian | tuple[LowRankGaussian, ...]:
         """Return the joint distribution of new noisy values at `X`; one per output if there are several.
 
-        In single precision: for targets far from zero compared with their spread, prefer `predict` and `sample_y`.
+        In single precision: for targets far from zero compared with their spread, prefer `predict` and `sample_y`. Targets
+        whose variance is beyond its range are refused.
         """
         X = self._checked_inputs(X)
         posteriors = tuple(process.posterior(X) for process in self.processes_)
