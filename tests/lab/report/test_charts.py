@@ -76,6 +76,10 @@ def test_every_figure_is_valid_for_plotly(study):
         data = chart.data()
         for layout in (data["layout"], {**data["layout"], **data["narrow"]}):
             go.Layout(layout)  # raises a ValueError that names what Plotly does not know
+            for scale in (axis["colorscale"] for name, axis in layout.items() if name.startswith("coloraxis")):
+                places = [place for place, _ in scale]
+                assert places == sorted(places)  # from 0 to 1, else Plotly takes a scale of its own
+                assert (places[0], places[-1]) == (0, 1)
         drawn = [go.Figure([filled(chart, trace)]).data[0] for trace in data["traces"]]
         assert len(drawn) == len(chart.traces) > 0
         for trace in drawn:

@@ -15,6 +15,7 @@ from bieqno.lab.report.style import Style, style_of
 Column: TypeAlias = str | Sequence[tuple[str, int]]
 """A column of the table, or a sum of columns with factors."""
 INK, RULE = "var(--ink)", "var(--rule)"  # the script puts the colours of the theme in their places
+_BLACK = "#000000"  # of what is not a method but a limit; it follows the theme
 _DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
 _SYMBOLS = {
     "o": "circle", "^": "triangle-up", "v": "triangle-down", "<": "triangle-left", ">": "triangle-right", "s": "square",
@@ -93,12 +94,10 @@ def line(method: str, *, marker: bool = False, width: float = 2.0, **look: Any) 
     """Return the look of a method's line."""
     style = style_of(method)
     drawn = {"type": "scatter", "mode": "lines", "name": style.label, "hovertemplate": "%{y:.4g}", **look}
-    drawn["line"] = {"color": style.color, "dash": _DASHES[style.line], "width": width}
+    color = INK if style.color == _BLACK else style.color
+    drawn["line"] = {"color": color, "dash": _DASHES[style.line], "width": width}
     if marker:
-        drawn |= {
-            "mode": "lines+markers",
-            "marker": {"symbol": _SYMBOLS[style.marker], "size": 7, "color": style.color},
-        }
+        drawn |= {"mode": "lines+markers", "marker": {"symbol": _SYMBOLS[style.marker], "size": 7, "color": color}}
     return drawn
 
 
@@ -111,9 +110,10 @@ def truth_line(name: str = "truth", **look: Any) -> dict[str, Any]:
 def swatch(style: Style) -> str:
     """Return a short line as a method's lines are drawn, as SVG."""
     dashes = {"-": "", "--": "6 3", "-.": "6 2 2 2", ":": "2 3"}[style.line]
+    color = "currentColor" if style.color == _BLACK else style.color
     return (
         '<svg class="swatch" width="26" height="8" aria-hidden="true">'
-        f'<line x1="0" y1="4" x2="26" y2="4" stroke="{style.color}" stroke-width="3" stroke-dasharray="{dashes}"/></svg>'
+        f'<line x1="0" y1="4" x2="26" y2="4" stroke="{color}" stroke-width="3" stroke-dasharray="{dashes}"/></svg>'
     )
 
 

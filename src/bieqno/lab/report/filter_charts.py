@@ -172,7 +172,7 @@ def _waves(data: xr.Dataset) -> Chart:
     }
     series = []
     for place, method, when, name in _entries(data):
-        columns[name] = data["mean"].values[place, 0, :span].ravel()
+        columns[name] = data["mean"].values[place, 0, :span].ravel().round(1)
         series.append((name, method, when))
     table = pd.DataFrame(columns)
     traces = compared_images(series, ("variable", "time"), {"": ({}, (0, len(table)))})
@@ -193,7 +193,7 @@ def _dynamics(data: xr.Dataset) -> Chart:
         everything = (0, len(truth))
         for place, method, when, name in _entries(data):
             column = f"{name} z{variable + 1}"
-            columns[column] = data["mean"].values[place, 0, part, variable]
+            columns[column] = data["mean"].values[place, 0, part, variable].round(2)
             shown = {"view": view, "method": method, **when}
             traces.append(Trace(line(method), {"x": "time", "y": column}, everything, shown))
         dotted = truth_line(line={"color": INK, "width": 1.5, "dash": "dot"})  # over the lines that cover it

@@ -1,7 +1,7 @@
 """Images side by side: the truth, and of two methods to choose the values and their errors; with horizontal colour scales."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -56,12 +56,11 @@ def image(name: str, place: int, scale: int = 0) -> dict[str, Any]:
     return {"type": "heatmap", "name": name, "hovertemplate": hover, **axes}
 
 
-def colours(name: str, places: Iterable[float] | None = None) -> list[list[Any]]:
+def colours(name: str, places: Sequence[float] = ()) -> list[list[Any]]:
     """Return a colour scale of Matplotlib; `places` moves its colours, evenly spaced, to other shares of the range."""
-    moved = None if places is None else list(places)
-    even = np.linspace(0, 1, 17 if moved is None else len(moved))
-    pairs = zip(even if moved is None else moved, even, strict=True)
-    return [[float(at), to_hex(colormaps[name](share))] for at, share in pairs]
+    even = np.linspace(0, 1, len(places) or 17).tolist()
+    at = [0.0, *list(places)[1:-1], 1.0] if len(places) else even  # rounding must not move the ends
+    return [[place, to_hex(colormaps[name](share))] for place, share in zip(at, even, strict=True)]
 
 
 def compared_images(

@@ -19,7 +19,7 @@ _LONG, _SOME = 60, 25  # a table of more rows is shown in part
 # Plotly offers to upload figures to its cloud: not from here.
 _BUTTONS = [["toImage", "resetViews"]]
 _CONFIG = {"responsive": True, "displaylogo": False, "plotlyServerURL": "", "modeBarButtons": _BUTTONS}
-_WIDTH, _COLOURS = 900, 32  # of a static image: drawings have few colours, and many images make a page large
+_WIDTH, _COLOURS = 760, 20  # of a static image: drawings have few colours, and many images make a page large
 
 
 def live_figure(chart: Chart, identity: str, texts: tuple[str, str], images: Iterable[bytes], level: int = 4) -> str:

@@ -35,8 +35,8 @@ from bieqno.lab.report.style import FIRST_SHOWN, style_of
 from bieqno.lab.results import Result
 
 Cases = Mapping[str, xr.Dataset]
-_SIDE = 48  # points of an image along each side
-_COVARIANCES = 28
+_SIDE = 42  # points of an image along each side
+_COVARIANCES = 22  # along each side as well
 
 
 def regression_charts(result: Result) -> Iterator[Chart]:
@@ -82,7 +82,7 @@ def bands(
         seen = 0 if cut else arrays.sizes["observation"]
 
         def column(values: np.ndarray, seen: int = seen) -> np.ndarray:
-            return np.concatenate([values, np.full(seen, np.nan)])
+            return np.concatenate([values, np.full(seen, np.nan)]).round(4)
 
         made = {x: arrays["x"].values[which, 0], "truth": column(arrays["truth"].values[which])}
         if seen:  # the observations are the last rows of a case
@@ -130,8 +130,8 @@ def _maps(cases: Cases) -> Chart:
     for case, arrays in cases.items():
         side = round(arrays.sizes["point"] ** 0.5)
         keep = np.arange(side**2).reshape(side, side)[np.ix_(*[thin(side, _SIDE)] * 2)].ravel()
-        x = arrays["x"].values[keep]
-        blocks[case] = {"x₁": x[:, 0], "x₂": x[:, 1], "truth": arrays["truth"].values[keep]}
+        x = arrays["x"].values[keep].round(3)
+        blocks[case] = {"x₁": x[:, 0], "x₂": x[:, 1], "truth": arrays["truth"].values[keep].round(2)}
         means = zip(_methods(arrays), arrays["mean"].values[0], strict=True)
         blocks[case] |= {style_of(method).label: mean[keep].round(2) for method, mean in means}
     table, ranges = stacked(blocks)
@@ -152,7 +152,7 @@ def _covariance(cases: Cases, label: str, static: Sequence[str]) -> Chart:
     shown = [*(method for method in SHOWN if method in run), *(method for method in run if method not in SHOWN)][:2]
     for case, arrays in cases.items():
         keep = thin(arrays.sizes["cut"], _COVARIANCES)
-        at = arrays["x"].values[arrays["cut_point"].values[keep], 0]
+        at = arrays["x"].values[arrays["cut_point"].values[keep], 0].round(3)
         columns = {"at": np.repeat(at, len(keep)), "and at": np.tile(at, len(keep))}
         for method in shown:
             columns[style_of(method).label] = (
@@ -176,7 +176,7 @@ def _covariance(cases: Cases, label: str, static: Sequence[str]) -> Chart:
     linear = min(linear, limit / 2) or 1.0
     reach = np.arcsinh(limit / linear)
     places = 0.5 + np.sinh(np.linspace(-reach, reach, 33)) * linear / limit / 2 if limit else np.linspace(0, 1, 33)
-    scale = {"covariance": {"colorscale": colours("PuOr", places.clip(0, 1)), "cmin": -limit, "cmax": limit}}
+    scale = {"covariance": {"colorscale": colours("PuOr", places.clip(0, 1).tolist()), "cmin": -limit, "cmax": limit}}
     titles = [style_of(method).label for method in shown]
     wide, narrow = (
         image_layout(titles, columns, shape, (label, label), scale) for columns, shape in ((3, 1.0), (2, 1.0))
