@@ -1,5 +1,6 @@
 """Interactive figures are valid for Plotly, and their numbers are those of the results."""
 
+import base64
 import csv
 import io
 import re
@@ -11,12 +12,15 @@ import plotly.graph_objects as go
 import pytest
 import synthetic
 import xarray as xr
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from PIL import Image
 
 from bieqno.lab.report.charts import log_axis
 from bieqno.lab.report.filter_charts import filter_charts
-from bieqno.lab.report.live_figures import csv_link, live_figure
+from bieqno.lab.report.live_figures import csv_link, image_address, live_figure
 from bieqno.lab.report.regression_charts import regression_charts
-from bieqno.lab.report.style import asset
+from bieqno.lab.report.style import asset, style_of
 from bieqno.lab.studies import Result, Row
 
 
@@ -134,6 +138,20 @@ def test_logarithmic_axes_have_round_numbers_in_range():
     assert log_axis("", [0.04, 0.9])["ticktext"] == ["0.05", "0.1", "0.2", "0.5", "1"]
     assert log_axis("", [1.1, 2.0])["ticktext"] == ["1", "1.2", "1.5", "2"]
     assert log_axis("", [float("nan")])["tickvals"]
+
+
+def test_static_images_keep_the_colours_of_methods_apart():
+    figure = Figure(figsize=(8, 4), dpi=150)
+    axes = figure.subplots()
+    wanted = [style_of(method).color for method in ("EnNF", "EnKF", "ETKF tuned", "EnKF tuned")]
+    for place, color in enumerate(wanted):
+        axes.plot([0, 1], [place, place + 0.5], color=color)
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png")
+    small = base64.b64decode(image_address(drawn.getvalue()).partition(",")[2])
+    points = np.asarray(Image.open(io.BytesIO(small)).convert("RGB"), float).reshape(-1, 3)
+    for color in wanted:
+        assert np.abs(points - 255 * np.array(to_rgb(color))).max(axis=1).min() < 30
 
 
 def test_the_script_is_short():

@@ -96,7 +96,7 @@ def _headline(title: str, first: str, duels: Mapping[str, Sequence[Duel]], chart
         said += f"; it loses {sum(not duel.won for duel in own)} of {len(own)}, at worst {own[-1]}"
     won, worst = sum(duel.won for duel in every), max(every, key=_gain)
     rest = f"In all studies here ours wins {won} of {len(every)} comparisons with the best tuned opponent of each case"
-    rest += "." if won == len(every) else f"; its heaviest loss: {worst}, in {worst.study}."
+    rest += "." if won == len(every) or worst is own[-1] else f"; its heaviest loss: {worst}, in {worst.study}."
     return Headline(title, f"{about}: {said}.", rest, first, chart)
 
 
