@@ -19,7 +19,7 @@ _LONG, _SOME = 60, 25  # a table of more rows is shown in part
 # Plotly offers to upload figures to its cloud: not from here.
 _BUTTONS = [["toImage", "resetViews"]]
 _CONFIG = {"responsive": True, "displaylogo": False, "plotlyServerURL": "", "modeBarButtons": _BUTTONS}
-_WIDTH, _COLOURS = 800, 32  # of a static image: drawings have few colours, and many images make a page large
+_WIDTH, _COLOURS = 800, 64  # of a static image: drawings have few colours, and many images make a page large
 
 
 def live_figure(chart: Chart, identity: str, texts: tuple[str, str], images: Iterable[bytes], level: int = 4) -> str:
@@ -96,8 +96,8 @@ def image_address(png: bytes) -> str:
     with Image.open(io.BytesIO(png)) as image:
         plain = image.convert("RGB")
     size = (min(_WIDTH, plain.width), round(plain.height * min(1.0, _WIDTH / plain.width)))
-    # Few points of a drawing are coloured: of the methods of quantization this one keeps colours that are rare.
-    rare, plain = Image.Quantize.MAXCOVERAGE, plain.resize(size, Image.Resampling.LANCZOS)
+    # Few points of a drawing are coloured: unlike the default this quantization keeps rare colours.
+    rare, plain = Image.Quantize.FASTOCTREE, plain.resize(size, Image.Resampling.LANCZOS)
     small = plain.quantize(_COLOURS, rare, dither=Image.Dither.NONE)
     buffer = io.BytesIO()
     small.save(buffer, "PNG", optimize=True)
