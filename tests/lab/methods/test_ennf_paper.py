@@ -7,6 +7,7 @@ import pytest
 
 import bieqno.assimilation as da
 from bieqno.assimilation.lessons import ARRAYS
+from bieqno.lab.methods import ennf_paper
 from bieqno.lab.methods.ennf_paper import train_paper_form
 from bieqno.lab.study import Run
 
@@ -39,8 +40,9 @@ def test_it_is_equation_13(lessons):
     np.testing.assert_allclose(found, jnp.stack(columns, axis=1), rtol=1e-4, atol=1e-4)
 
 
-def test_the_distance_that_is_told_is_that_of_whole_ensembles(lessons):
+def test_the_distance_that_is_told_is_that_of_whole_ensembles(lessons, monkeypatch):
     """With one mini-batch in an epoch, the loss of the first is that of the untrained filter on all lessons as they are."""
+    monkeypatch.setattr(ennf_paper, "BATCH", len(lessons.value))
     _, facts = train(lessons, epochs=1)
     assert (facts["epochs"], facts["fine_tuning_epochs"]) == (1, 0)
     student_key = jax.random.split(KEY, 3)[0]
