@@ -9,6 +9,7 @@ from bieqno.lab.studies import (
     lorenz,
     mnmef,
     neural_process,
+    other_functions,
     real_data,
     standard,
     step_1d,
@@ -18,7 +19,8 @@ from bieqno.lab.studies import (
 from bieqno.lab.study import Cases, Description, Experiment, Progress
 
 _ALL: tuple[Experiment, ...] = (
-    *(study.EXPERIMENT for study in (demo, step_1d, trig_2d, real_data, neural_process)),
+    *(study.EXPERIMENT for study in (demo, step_1d, trig_2d)),
+    *(other_functions.CHIRP, other_functions.KINK, real_data.EXPERIMENT, neural_process.EXPERIMENT),
     *(lorenz.LORENZ63, lorenz.LORENZ96, super_filter.EXPERIMENT, ennf_options.EXPERIMENT),
     *(
         lorenz.LORENZ63_TRUTH,
