@@ -7,7 +7,6 @@ from bieqno.assimilation.dataset import to_dataset as to_dataset
 from bieqno.assimilation.dataset import tuning_dataset as tuning_dataset
 from bieqno.assimilation.filters import ETKF as ETKF
 from bieqno.assimilation.filters import LETKF as LETKF
-from bieqno.assimilation.filters import BySize as BySize
 from bieqno.assimilation.filters import Climatology as Climatology
 from bieqno.assimilation.filters import EnKF as EnKF
 from bieqno.assimilation.filters import EnNF as EnNF

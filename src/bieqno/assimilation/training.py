@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bieqno.assimilation.filters import BySize
 from bieqno.assimilation.objectives.objective import Objective
 from bieqno.assimilation.observation import Filter, Observed, PaddedFilter
 from bieqno.assimilation.system import Climate, System
@@ -73,6 +72,9 @@ class HasBase(Protocol):
 
     def begin_with(self, found: Mapping[int, Mapping[str, float]]) -> Any:
         """Return the student with the best settings that were found for some ensemble sizes."""
+
+    def falling_back(self, better: Mapping[int, Mapping[str, float]]) -> Any:
+        """Return the student, which at some sizes is its base: where settings are given, and not an empty mapping."""
 
 
 @dataclass(frozen=True)
@@ -191,11 +193,8 @@ def _never_worse(
     for (size, settings), error in zip(found.items(), np.asarray(ours).mean(axis=1), strict=True):
         base = student.base(**{name: jnp.asarray(value, float) for name, value in settings.items()})
         errors[size] = float(error), float(eqx.filter_jit(_judge(validate, system, [size], False, own_key))(base))
-        if errors[size][1] < errors[size][0]:
-            better[size] = base
-    if better:
-        student = BySize(tuple(better.get(size, student) for size in found), tuple(found))
-    return FilterResult(**{**vars(result), "module": student}, errors=errors)
+        better[size] = settings if errors[size][1] < errors[size][0] else {}
+    return FilterResult(**{**vars(result), "module": student.falling_back(better)}, errors=errors)
 
 
 class _CycledError(eqx.Module):

@@ -102,14 +102,13 @@ class MLP(eqx.Module):
         """Apply the network to the concatenation of `parts` along their first axis; other axes are broadcast."""
         if self.features is not None:
             parts = (self.features(jnp.concatenate(parts)),)
-        *others, last = self.layers
-        hidden: tuple[Array, ...] = parts
-        for number, layer in enumerate(others):
-            following = apply_linear(layer, *hidden)
-            if number and self.residual and following.shape == before.shape:
-                following = before + following
-            before, hidden = following, (self.activation(following),)
-        return apply_linear(last, *hidden)
+        first, *others = self.layers
+        hidden = apply_linear(first, *parts)
+        for number, layer in enumerate(others, start=1):
+            following = apply_linear(layer, self.activation(hidden))
+            adds = self.residual and number < len(others) and following.shape == hidden.shape
+            hidden = hidden + following if adds else following
+        return hidden
 
 
 def _initial_layer(in_size: int, out_size: int, *, key: PRNGKeyArray) -> eqx.nn.Linear:

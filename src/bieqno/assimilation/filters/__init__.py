@@ -12,7 +12,6 @@ from bieqno.assimilation.filters.static import Climatology as Climatology
 from bieqno.assimilation.filters.static import ThreeDVar as ThreeDVar
 from bieqno.assimilation.filters.transform import ETKF as ETKF
 from bieqno.assimilation.filters.transform import LETKF as LETKF
-from bieqno.assimilation.filters.wrappers import BySize as BySize
 from bieqno.assimilation.filters.wrappers import Floored as Floored
 from bieqno.assimilation.filters.wrappers import Inflated as Inflated
 from bieqno.assimilation.filters.wrappers import PriorInflated as PriorInflated

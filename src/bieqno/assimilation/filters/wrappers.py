@@ -4,7 +4,6 @@ With nothing observed all of them but `PriorInflated` return the prior as it is,
 """
 
 import dataclasses
-import math
 
 import equinox as eqx
 import jax
@@ -37,22 +36,6 @@ class Floored(eqx.Module):
         """Analyse with the floor."""
         floored = dataclasses.replace(observed, error=observed.error.floored(self.floor))
         return self.filter(ensemble, floored, key=key)
-
-
-class BySize(eqx.Module):
-    """Hand each ensemble to the filter of the nearest size, on a logarithmic scale: `sizes` names one for each filter."""
-
-    filters: tuple[Filter, ...]
-    sizes: tuple[int, ...] = eqx.field(static=True)
-
-    def __check_init__(self) -> None:
-        if len(self.filters) != len(self.sizes) or not self.sizes or min(self.sizes) < 1:
-            raise ValueError(f"{len(self.filters)} filters need as many ensemble sizes, got {self.sizes}")
-
-    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """Analyse with the filter for this size."""
-        apart = [abs(math.log(size / ensemble.shape[0])) for size in self.sizes]
-        return self.filters[apart.index(min(apart))](ensemble, observed, key=key)
 
 
 def inflate(ensemble: Float[Array, "N n"], factor: float | Float[Array, ""]) -> Float[Array, "N n"]:

@@ -7,6 +7,7 @@ operator; it begins at zero. Weights are shared by all places: they serve on oth
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -66,6 +67,8 @@ class LocalEnNF(eqx.Module):
     extent: Float[Array, "p"] = frozen()
     neighbourhoods: Neighbourhoods = frozen()
     settled: bool = eqx.field(static=True, default=False)
+    # Sizes that it was judged at, and where the base was the better one its radius and inflation.
+    judged: tuple[tuple[float, ...], ...] = eqx.field(static=True, default=())
 
     base_settings: ClassVar[Mapping[str, Sequence[float]]] = MappingProxyType(
         {
@@ -145,7 +148,10 @@ class LocalEnNF(eqx.Module):
                 raise ValueError(f"these weights know {known} kinds of {what}, the neighbourhoods have {most}")
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """Analyse one window."""
+        """Analyse one window; at ensemble sizes at which training did not help by the base alone."""
+        nearest = min(self.judged, key=lambda size: abs(math.log(size[0] / ensemble.shape[0])), default=(0,))
+        if len(nearest) > 1:
+            return self.base(*nearest[1:])(ensemble, observed, key=key)
         return self.analyse(ensemble, observed, jnp.ones(ensemble.shape[0], bool), key=key)
 
     def analyse(
@@ -229,6 +235,11 @@ class LocalEnNF(eqx.Module):
         laws = tuple(jnp.array([level[k], slope[k]], jnp.result_type(float)) for k in range(2))
         begun = eqx.tree_at(lambda f: (f.log_radius, f.log_inflation), self, laws)
         return dataclasses.replace(begun, settled=True)
+
+    def falling_back(self, better: Mapping[int, Mapping[str, float]]) -> "LocalEnNF":
+        """Return the same, which is its base at those sizes, and sizes next to them, for which settings are given."""
+        judged = ((float(size), *(best[name] for name in self.base_settings if best)) for size, best in better.items())
+        return dataclasses.replace(self, judged=tuple(judged))
 
     def at(self, neighbourhoods: Neighbourhoods) -> "LocalEnNF":
         """Return the same weights elsewhere: on another grid, with another observing network."""
