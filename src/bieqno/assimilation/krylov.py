@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, Int
 from scipy.special import ellipj, ellipk
 
 CONDITION = 1e7  # eigenvalues up to here have the full accuracy of the root
+TOGETHER = 2**16  # numbers in mapped batches up to which they are one batch: loops cost more than they save
 NODES = 16  # error of the root about exp(-2 pi^2 NODES / (log CONDITION + 3)) = 7e-8
 
 
@@ -126,7 +127,7 @@ def root_and_gain(
 
 
 def _one_batch_after_another(function: Callable[..., tuple[Array, Array]]) -> Callable[..., tuple[Array, Array]]:
-    """Make a mapped function take its batches in turn, each in the cache and with an end of its own.
+    """Make a mapped function take its batches in turn, each in the cache and with an end of its own, unless all are small.
 
     Mapped as one, all would go on until the last is done, copying what they have: 64 truths took three times as long.
     """
@@ -136,7 +137,11 @@ def _one_batch_after_another(function: Callable[..., tuple[Array, Array]]) -> Ca
     def in_turn(size: int, mapped: list[bool], *given: Array) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
         both = zip(given, mapped, strict=True)
         given = tuple(x if is_mapped else jnp.broadcast_to(x, (size, *x.shape)) for x, is_mapped in both)
-        return jax.lax.map(lambda one: mappable(*one), given), (True, True)
+        if given[0].size > TOGETHER:
+            return jax.lax.map(lambda one: mappable(*one), given), (True, True)
+        found = mappable(*(x.reshape(-1, *x.shape[2:]) for x in given))
+        first, second = (x.reshape(size, -1, *x.shape[1:]) for x in found)
+        return (first, second), (True, True)
 
     return mappable
 

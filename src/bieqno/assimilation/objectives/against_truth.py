@@ -6,10 +6,9 @@ the runs continue from these analyses. An ensemble that blows up begins anew, as
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 
 import equinox as eqx
 import jax
@@ -23,7 +22,8 @@ from bieqno.assimilation.observation import Filter, PaddedFilter
 from bieqno.assimilation.system import Climate, System
 
 # Each about twice the one before: between them a filter interpolates, beyond them it extrapolates in log N.
-SIZES = MappingProxyType({3: 5, 5: 5, 10: 5, 20: 5})
+SIZES = (3, 5, 10, 20)
+VALUES = 200  # variables of all truths of one size, where their number is not given
 UNROLL = 4  # windows that are differentiated through where the model can be
 SHARED = 4  # sizes within this factor of the smallest are padded to one shape, which compiles once
 RESTARTED = 0.005  # share of the runs that begin anew in every window, so that beginnings are never forgotten
@@ -38,21 +38,24 @@ class AgainstTruth:
     """Train on the error of the student's own analyses, in cycled runs on truths of the system's model.
 
     Args:
-        sizes: the ensemble sizes to learn, with the number of truths of each.
+        sizes: the ensemble sizes to learn, with the number of truths of each or without: then 4 to 32, fewer for larger states.
         missing: least and largest share of observations that is missing in training.
         unroll: number of windows that are differentiated through: the analysis learns what serves the next forecasts. None
             for 4 where the model can be differentiated, else 1.
         learning_rate: of Adam after a short warm-up; it falls to zero along a cosine.
     """
 
-    sizes: Mapping[int, int] = field(default_factory=lambda: SIZES)
+    sizes: Mapping[int, int] | Sequence[int] = SIZES
     missing: tuple[float, float] = (0.0, 0.0)
     unroll: int | None = None
     learning_rate: float = 2e-3
 
     def __post_init__(self) -> None:
-        if not self.sizes or any(size < 1 or truths < 1 for size, truths in self.sizes.items()):
-            raise ValueError(f"sizes name at least one ensemble size with its number of truths, got {dict(self.sizes)}")
+        truths = list(self.sizes.values()) if isinstance(self.sizes, Mapping) else []
+        if not self.sizes or min(*self.sizes, *truths, 1) < 1:
+            raise ValueError(
+                f"sizes name at least one ensemble size, or each with its number of truths, got {self.sizes}"
+            )
         if not 0 <= self.missing[0] <= self.missing[1] <= 1:
             raise ValueError(f"the share of missing observations is (low, high) within 0 and 1, got {self.missing}")
         if self.unroll is not None and self.unroll < 1:
@@ -63,7 +66,9 @@ class AgainstTruth:
         """Prepare the training: free runs for the climate, and the first ensembles."""
         climate_key, start_key = jax.random.split(key)
         climate = Climate.of(system, key=climate_key)
-        groups = _groups(self.sizes, isinstance(student, PaddedFilter))
+        each = min(32, max(4, VALUES // system.size))
+        sizes = self.sizes if isinstance(self.sizes, Mapping) else dict.fromkeys(self.sizes, each)
+        groups = _groups(sizes, isinstance(student, PaddedFilter))
         keys = jax.random.split(start_key, len(groups))
         begun = tuple(_begin(climate, group, k) for k, group in zip(keys, groups, strict=True))
         unroll = self.unroll or (UNROLL if differentiable(system) else 1)

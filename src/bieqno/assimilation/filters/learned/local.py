@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from bieqno.assimilation.filters.learned.local_features import LEAST, SEEN, Prior, asinh, prior_of, seen_fields, taper
 from bieqno.assimilation.filters.learned.local_network import FieldNetwork, StencilSum, stencil_sum
 from bieqno.assimilation.filters.transform import LETKF, local_transforms
-from bieqno.assimilation.filters.wrappers import Inflated
+from bieqno.assimilation.filters.wrappers import Inflated, mirrored
 from bieqno.assimilation.geometry import Neighbourhoods, Neighbours
 from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.observation import Observed
@@ -46,7 +46,7 @@ class LocalEnNF(eqx.Module):
     Example:
         >>> from bieqno.assimilation import Lorenz96, Observation, Places
         >>> system = System(Lorenz96(8), Observation([0], 1.0), jnp.full(8, 8.0), Places.grid(8, period=8.0))
-        >>> filter = LocalEnNF.untrained(system, radius=2.0, reach=1.0, key=jax.random.key(0))
+        >>> filter = LocalEnNF.untrained(system, radius=4.0, reach=1.0, key=jax.random.key(0))
         >>> prior = jax.random.normal(jax.random.key(1), (5, 8))
         >>> observed = system.observation.window(jnp.array([2.0]))
         >>> posterior = jax.jit(lambda prior: filter(prior, observed, key=jax.random.key(2)))(prior)
@@ -183,8 +183,10 @@ class LocalEnNF(eqx.Module):
         corrected = self.correction(jnp.concatenate([seen, analysed]), around.beside)
         inflation = _bounded(log_inflation + steered[1] + corrected[0])
         moved = self._moved(prior, anomalies, spread, corrected[3:]) + corrected[1]
-        noise = NOISE * _bounded(corrected[2]) * self._noise(prior, key)
+        noise, direction = self._noise(prior, key)
+        noise = NOISE * _bounded(corrected[2]) * noise
         values = prior.mean + shift + prior.root * inflation * anomalies + spread * (moved + noise)
+        values = mirrored(values, direction)
         return observed.or_prior(self._within_extent(values).astype(ensemble.dtype), ensemble)
 
     def _moved(
@@ -202,14 +204,16 @@ class LocalEnNF(eqx.Module):
 
         return jax.vmap(at_variable, in_axes=(1, 1), out_axes=1)(elements, context)
 
-    def _noise(self, prior: Prior, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """Return standard normal fields, one per member present, smooth as learned, with a mean of zero."""
+    def _noise(self, prior: Prior, key: PRNGKeyArray) -> tuple[Float[Array, "N n"], Float[Array, "N"]]:
+        """Return standard normal fields, smooth as learned, and a random direction among members, both of mean zero."""
         beside, weights = self.neighbourhoods.beside, self.beside.weights(self.neighbourhoods.beside)[2]
-        white = white_noise(prior.anomalies.shape, prior.mean.dtype, key=jax.random.fold_in(key, 1))
+        count, size = prior.anomalies.shape
+        white = white_noise((count, size + 1), prior.mean.dtype, key=jax.random.fold_in(key, 1))
         weights = weights / jnp.sqrt(jnp.sum(weights**2, axis=0) + TINY)
         noise = jnp.sum(weights * white[:, beside.indices.T], axis=1)
-        here = prior.present[:, None]
-        return jnp.where(here, noise - jnp.sum(jnp.where(here, noise, 0), axis=0) / prior.count, 0)
+        both, here = jnp.concatenate([noise, white[:, -1:]], axis=1), prior.present[:, None]
+        both = jnp.where(here, both - jnp.sum(jnp.where(here, both, 0), axis=0) / prior.count, 0)
+        return both[:, :-1], both[:, -1]
 
     def _within_extent(self, values: Float[Array, "N n"]) -> Float[Array, "N n"]:
         """Return values in the model's units; a member beyond all that the model does would blow up in the next forecast."""
