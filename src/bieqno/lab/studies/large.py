@@ -79,7 +79,7 @@ def study(s: Settings, run: Run) -> Findings:
 
     def tuned(size: int) -> da.Filter:
         # With the neighbours that this radius needs and no more, for it is timed.
-        return mnmef.letkf(mnmef.ring(size), (float(settled()["radius"]),)).at(settled())
+        return mnmef.letkf(mnmef.ring(size), float(settled()["radius"])).at(settled())
 
     @lru_cache(1)  # both methods see the same truths
     def test(size: int) -> TwinTest:
