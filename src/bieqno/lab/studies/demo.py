@@ -22,9 +22,9 @@ def _methods(study: Experiment) -> list[str]:
 
 DESCRIPTION = Description(
     title="A choice of everything",
-    question="What can be seen in a few minutes? The paper in small: its step function and Lorenz's model of 1963, in the paper's form "
-    "and in bieqno's. Then the best there is here: a local filter, trained before your eyes for forty variables of which ten "
-    "are observed, beside tuned LETKF and ETKF; and a table of ten inputs, beside tuned Gaussian processes.",
+    question="What can be seen in a few minutes? The paper in small: its step function and Lorenz's model of 1963, in the "
+    "paper's form and in bieqno's. Then the best there is here: a local filter, trained in the demo for forty variables of which "
+    "ten are observed, beside tuned LETKF and ETKF; and a table of ten inputs, beside tuned Gaussian processes.",
     claim="Those of step-1d and lorenz63.",
     minutes={"smoke": 2.0, "quick": 7.0},
     methods=tuple(dict.fromkeys(name for study in _STUDIES for name in _methods(study))),
