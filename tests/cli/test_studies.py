@@ -115,7 +115,7 @@ def test_json_lines_are_all_that_is_said(bieqno_command):
     code, out, err = bieqno_command("run", "step-1d", "--preset", "smoke", "--log-json")
     events = [json.loads(line) for line in out.splitlines()]
     assert (code, err) == (0, "")
-    assert [event["event"] for event in events] == ["start", *6 * ["progress"], "result", "page"]
+    assert [event["event"] for event in events] == ["start", *6 * ["progress"], "result", "found", "page"]
     assert events[1]["experiment"] == "step-1d"
     assert {"part", "done", "total", "seconds", "remaining", "step", "loss"} <= events[1].keys()
 

@@ -8,7 +8,7 @@ the runs continue from these analyses. An ensemble that blows up begins anew, as
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import equinox as eqx
 import jax
@@ -29,6 +29,7 @@ SHARED = 4  # sizes within this factor of the smallest are padded to one shape, 
 RESTARTED = 0.005  # share of the runs that begin anew in every window, so that beginnings are never forgotten
 BEGINNINGS = (0.06, 0.75)  # spread of first ensembles, in units of the climate
 LOST = 10.0  # standard deviations from the climate's mean at which a member has blown up
+LEVER = 1.0  # largest derivative by an ensemble of all later scores, in units of that of its own score
 BEHIND = 1e6  # an error, in units of the climate, that is larger than any
 IDENTITY = "against truth 4"  # to be counted up when the loss or the source changes
 
@@ -144,6 +145,10 @@ class TruthLoss(eqx.Module):
         @jax.checkpoint
         def window(runs: Runs, key: PRNGKeyArray) -> tuple[Runs, Float[Array, ""]]:
             model_key, start_key, analysis_key = jax.random.split(key, 3)
+            # In units of the climate, in which the derivative of a score has a norm of about 1 / sqrt(N n), shared by all runs.
+            scale = LEVER / math.sqrt(runs.ensemble.size)
+            carried = _bounded_derivative(runs.ensemble / self.climate.deviation, scale / math.sqrt(len(runs.truth)))
+            runs = eqx.tree_at(lambda r: r.ensemble, runs, carried * self.climate.deviation)
             runs = self._restarted(*self._forecast(runs, model_key), runs, start_key)
             ensemble = self._analyse(student, runs, missing, analysis_key)
             scores = jax.vmap(self._score)(runs.truth, ensemble, runs.present)
@@ -207,6 +212,24 @@ class TruthLoss(eqx.Module):
         apart = jnp.sum(ranks * ordered, axis=0) / count**2
         crps = jnp.mean(jnp.sum(jnp.abs(wrong), axis=0) / count - apart)
         return jnp.sqrt(jnp.mean((jnp.sum(wrong, axis=0) / count) ** 2) + 1e-10) + crps
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _bounded_derivative(ensembles: Float[Array, "B N n"], bound: float) -> Float[Array, "B N n"]:
+    """Return ensembles as they are, and derivatives through them with a norm of at most the bound for each run.
+
+    A run that has lost its truth is chaotic: derivatives through its windows grow without bound and mean nothing.
+    """
+    return ensembles
+
+
+def _bounded_backward(bound: float, kept: None, derivative: Float[Array, "B N n"]) -> tuple[Float[Array, "B N n"]]:
+    norm = jnp.sqrt(jnp.sum(derivative**2, axis=(1, 2), keepdims=True))
+    shrunk = derivative * (bound / jnp.maximum(norm, bound))
+    return (jnp.where(jnp.isfinite(norm), shrunk, 0),)
+
+
+_bounded_derivative.defvjp(lambda ensembles, bound: (ensembles, None), _bounded_backward)
 
 
 def _begin(climate: Climate, sizes: Mapping[int, int], key: PRNGKeyArray) -> Runs:

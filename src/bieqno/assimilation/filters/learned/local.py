@@ -21,7 +21,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from bieqno.assimilation.filters.learned.local_features import LEAST, SEEN, Prior, asinh, prior_of, seen_fields, taper
 from bieqno.assimilation.filters.learned.local_network import FieldNetwork, StencilSum, stencil_sum
 from bieqno.assimilation.filters.transform import LETKF, local_transforms
-from bieqno.assimilation.filters.wrappers import Inflated, mirrored
+from bieqno.assimilation.filters.wrappers import Inflated
 from bieqno.assimilation.geometry import Neighbourhoods, Neighbours
 from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.observation import Observed
@@ -31,6 +31,7 @@ from bieqno.operators import EquivariantOperator, Standardiser, frozen
 BEYOND = 1.25  # how far beyond the farthest state of the free runs an analysis may be
 SIZE = 10.0  # ensemble size at which the settings of the base are given; they vary with its logarithm
 NOISE = 0.02  # spread of the noise before training, as a share of that of the analysis
+STEP = 0.1  # unit of a correction of the mean, in units of the climate, for ensembles that have collapsed
 ANALYSED = 4  # fields that are known after the base analysis
 MEMBER = 6  # numbers that describe a member at a variable
 FAR = 5.0  # largest logarithm of a radius, an inflation or a noise, in their units
@@ -117,7 +118,7 @@ class LocalEnNF(eqx.Module):
         dimensions, count = neighbourhoods.near.offset.shape[-1], len(extent)
         observed = int(jnp.max(neighbourhoods.observations, initial=0)) + 1
         shape: Any = {"dimensions": dimensions, "kinds": count}
-        seen, told = SEEN + count + 2 * channels, 3 + channels
+        seen, told = SEEN + count + 2 * channels, 4 + channels
         silu: Any = {"activation": jax.nn.silu, "depth": 2}
         operator = EquivariantOperator(MEMBER, 1, context_size=channels, width=16, **silu, key=keys[4])
         return cls(
@@ -182,11 +183,10 @@ class LocalEnNF(eqx.Module):
         analysed = jnp.stack([asinh(shift / prior.spread), asinh(3 * shift), ratio, jnp.log(spread) / 3])
         corrected = self.correction(jnp.concatenate([seen, analysed]), around.beside)
         inflation = _bounded(log_inflation + steered[1] + corrected[0])
-        moved = self._moved(prior, anomalies, spread, corrected[3:]) + corrected[1]
-        noise, direction = self._noise(prior, key)
-        noise = NOISE * _bounded(corrected[2]) * noise
-        values = prior.mean + shift + prior.root * inflation * anomalies + spread * (moved + noise)
-        values = mirrored(values, direction)
+        moved = self._moved(prior, anomalies, spread, corrected[4:]) + corrected[1]
+        noise = NOISE * _bounded(corrected[2]) * self._noise(prior, key)
+        mean = prior.mean + shift + STEP * corrected[3]
+        values = mean + prior.root * inflation * anomalies + spread * (moved + noise)
         return observed.or_prior(self._within_extent(values).astype(ensemble.dtype), ensemble)
 
     def _moved(
@@ -204,16 +204,14 @@ class LocalEnNF(eqx.Module):
 
         return jax.vmap(at_variable, in_axes=(1, 1), out_axes=1)(elements, context)
 
-    def _noise(self, prior: Prior, key: PRNGKeyArray) -> tuple[Float[Array, "N n"], Float[Array, "N"]]:
-        """Return standard normal fields, smooth as learned, and a random direction among members, both of mean zero."""
+    def _noise(self, prior: Prior, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Return standard normal fields, one per member present, smooth as learned, with a mean of zero."""
         beside, weights = self.neighbourhoods.beside, self.beside.weights(self.neighbourhoods.beside)[2]
-        count, size = prior.anomalies.shape
-        white = white_noise((count, size + 1), prior.mean.dtype, key=jax.random.fold_in(key, 1))
+        white = white_noise(prior.anomalies.shape, prior.mean.dtype, key=jax.random.fold_in(key, 1))
         weights = weights / jnp.sqrt(jnp.sum(weights**2, axis=0) + TINY)
         noise = jnp.sum(weights * white[:, beside.indices.T], axis=1)
-        both, here = jnp.concatenate([noise, white[:, -1:]], axis=1), prior.present[:, None]
-        both = jnp.where(here, both - jnp.sum(jnp.where(here, both, 0), axis=0) / prior.count, 0)
-        return both[:, :-1], both[:, -1]
+        here = prior.present[:, None]
+        return jnp.where(here, noise - jnp.sum(jnp.where(here, noise, 0), axis=0) / prior.count, 0)
 
     def _within_extent(self, values: Float[Array, "N n"]) -> Float[Array, "N n"]:
         """Return values in the model's units; a member beyond all that the model does would blow up in the next forecast."""
