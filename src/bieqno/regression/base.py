@@ -14,14 +14,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bieqno import persistence
-from bieqno.gaussian import LowRankGaussian
+from bieqno.gaussian import AbstractGaussian
 from bieqno.persistence import PersistenceError
 from bieqno.regression.data import LEAST_ROWS, Data, Scaling, Table, checked_rows, checked_targets
 from bieqno.regression.metrics import HeldOut, as_text, stacked
+from bieqno.regression.pretrained.ard import ARDProcess
 from bieqno.regression.pretrained.correction import Correction
 from bieqno.regression.pretrained.mixture import Context
 from bieqno.regression.pretrained.neighbours import Units
 from bieqno.regression.pretrained.process import LocalProcess, Trend
+from bieqno.regression.pretrained.table import TableProcess
+from bieqno.regression.pretrained.trees import Forest, TreeExpert
 from bieqno.regression.trained.ensemble import FittedEnsemble
 from bieqno.regression.trained.process import GeneralizedGaussianProcess
 from bieqno.training import Progress
@@ -37,10 +40,10 @@ class Saved(eqx.Module):
     kind: str = eqx.field(static=True)
     settings: dict[str, Any] = eqx.field(static=True)
     found: dict[str, Any] = eqx.field(static=True)
-    processes: tuple[FittedEnsemble | LocalProcess, ...]
+    processes: tuple[FittedEnsemble | TableProcess, ...]
 
     def __check_init__(self) -> None:
-        expected = {"GGPRegressor": FittedEnsemble, "PretrainedGGPRegressor": LocalProcess}.get(self.kind)
+        expected = {"GGPRegressor": FittedEnsemble, "PretrainedGGPRegressor": TableProcess}.get(self.kind)
         if not self.processes or expected is None or any(not isinstance(one, expected) for one in self.processes):
             raise ValueError(f"it holds no fitted processes of a {self.kind}")
         size, *others = (len(process.scaling.input_shift) for process in self.processes)
@@ -55,7 +58,7 @@ class Saved(eqx.Module):
 
 
 _TRAINED = (FittedEnsemble, GeneralizedGaussianProcess, Data)
-_PRETRAINED = (LocalProcess, Correction, Context, Units, Trend)
+_PRETRAINED = (TableProcess, ARDProcess, TreeExpert, Forest, LocalProcess, Correction, Context, Units, Trend)
 STORED = (Saved, Scaling, HeldOut, *_TRAINED, *_PRETRAINED)  # the classes that a file may name
 
 
@@ -69,7 +72,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
     @abc.abstractmethod
     def _fit_columns(
         self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, random: np.random.RandomState
-    ) -> tuple[tuple[FittedEnsemble | LocalProcess, ...], int]:
+    ) -> tuple[tuple[FittedEnsemble | TableProcess, ...], int]:
         """Fit a process to each column; return them and the largest number of training steps that were used."""
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
@@ -136,10 +139,11 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
             return self._stack(means), self._stack([process.covariance(X) for process in self.processes_])
         return (self._stack(means), self._stack(stds)) if return_std else self._stack(means)
 
-    def posterior(self, X: Table) -> LowRankGaussian | tuple[LowRankGaussian, ...]:
+    def posterior(self, X: Table) -> AbstractGaussian | tuple[AbstractGaussian, ...]:
         """Return the joint distribution of new noisy values at `X`; one per output if there are several.
 
-        In single precision: for targets far from zero compared with their spread, prefer `predict` and `sample_y`.
+        That of `GGPRegressor` is in single precision: for targets far from zero compared with their spread, prefer `predict`
+        and `sample_y`.
         """
         X = self._checked_inputs(X)
         posteriors = tuple(process.posterior(X) for process in self.processes_)
@@ -225,7 +229,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         if "processes_" in state:
             self._use(persistence.from_bytes(process, known=STORED) for process in state["processes_"])
 
-    def _use(self, processes: Iterable[FittedEnsemble | LocalProcess]) -> None:
+    def _use(self, processes: Iterable[FittedEnsemble | TableProcess]) -> None:
         """Take the processes, and build at once what all their predictions share."""
         self.processes_ = tuple(processes)
         for process in self.processes_:

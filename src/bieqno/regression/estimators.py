@@ -1,9 +1,9 @@
 """The two regressors: `PretrainedGGPRegressor`, zero-shot, and `GGPRegressor`, trained on the data as in the paper."""
 
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -12,10 +12,8 @@ from sklearn.utils._param_validation import Interval
 
 from bieqno.regression.base import AbstractRegressor, draw_seed
 from bieqno.regression.data import LEAST_ROWS, Table
-from bieqno.regression.pretrained.correction import MAX_DIMENSION
 from bieqno.regression.pretrained.fine_tuning import fine_tune
-from bieqno.regression.pretrained.neighbours import NEIGHBOURS
-from bieqno.regression.pretrained.process import LocalProcess, condition
+from bieqno.regression.pretrained.table import TableProcess, fit_table
 from bieqno.regression.pretrained.weights import no_correction, shipped_correction
 from bieqno.regression.trained.ensemble import FittedEnsemble, TrainingSettings, fit_ensemble
 from bieqno.training import Progress
@@ -85,22 +83,12 @@ class PretrainedGGPRegressor(AbstractRegressor):
 
     def _fit_columns(
         self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, random: np.random.RandomState
-    ) -> tuple[tuple[LocalProcess, ...], int]:
-        places = len(np.unique(X, axis=0))
-        if len(X) > 4 * places:
-            warnings.warn(
-                f"{len(X)} rows are at {places} places only, and a prediction uses the {NEIGHBOURS} nearest rows, which "
-                "are hardly at other places; average the rows of each place, or use GGPRegressor",
-                stacklevel=4,
-            )
-        # Of more inputs nothing was learned.
-        corrected = self.correction and np.count_nonzero(np.ptp(X, axis=0)) <= MAX_DIMENSION
-        correction = shipped_correction() if corrected else no_correction()
+    ) -> tuple[tuple[TableProcess, ...], int]:
+        correction = shipped_correction() if self.correction else no_correction()
         settings = {"noise": _plain(self.noise), "alpha": float(self.alpha), "same_units": bool(self.same_units)}
-        processes = [condition(correction, X, column, seed=self.seed_, **settings) for column in columns.T]
-        if self.fine_tune:
-            processes = [fine_tune(one, on_progress=self.on_progress) for one in processes]
-        return tuple(processes), max(process.steps for process in processes)
+        tune = partial(fine_tune, on_progress=self.on_progress) if self.fine_tune else None
+        fits = [fit_table(correction, X, column, seed=self.seed_, tune=tune, **settings) for column in columns.T]
+        return tuple(fits), max(process.steps for process in fits)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -1,0 +1,191 @@
+"""The process behind `PretrainedGGPRegressor`: local experts, a Gaussian process of the whole table and trees, stacked."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float, Int
+
+from bieqno.regression.data import Scaling
+from bieqno.regression.metrics import HeldOut, log_losses
+from bieqno.regression.predictive import AbstractPredictive
+from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
+from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction
+from bieqno.regression.pretrained.joint import ChainGaussian, chain
+from bieqno.regression.pretrained.leave_one_out import choose_rows
+from bieqno.regression.pretrained.mixture import FLOOR, NOISE_LEVELS, Moments
+from bieqno.regression.pretrained.process import LocalProcess, condition, known_noise
+from bieqno.regression.pretrained.stacking import best_weights, least_variance, mean_square, mix, variance_factor
+from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
+from bieqno.regression.pretrained.weights import no_correction
+
+_IRRELEVANT = 20.0  # an input whose length scale is so many times the shortest takes no part in distances
+_FEW = 400  # rows up to which length scales follow single rows, so that they are found anew without them
+_ALIKE = 1.3  # length scales that differ by no more are no metric of their own
+
+
+class TableProcess(AbstractPredictive):
+    """A stack of experts, fitted to a table; `columns` are the inputs that vary."""
+
+    local: LocalProcess
+    ard: ARDProcess
+    trees: TreeExpert | None
+    scaling: Scaling
+    columns: Int[np.ndarray, "d"]
+    weights: Float[np.ndarray, "e"]  # of local expert, process and trees
+    least_variance: float  # in scaled units
+    variance_factor: float
+    held_out: HeldOut
+    alpha: float = eqx.field(static=True)  # variance of noise that new values will not have, in units of the data
+    settings: dict[str, Any] = eqx.field(static=True)  # that it was fitted with
+
+    def __check_init__(self) -> None:
+        kinds = LocalProcess, ARDProcess, Scaling, HeldOut
+        parts = self.local, self.ard, self.scaling, self.held_out
+        if not all(isinstance(part, kind) for part, kind in zip(parts, kinds, strict=True)):
+            raise ValueError("a table's process has a local and a global process, a scaling and held-out predictions")
+        if self.ard.inputs.shape[1:] != self.columns.shape or len(self.columns) > len(self.scaling.input_shift):
+            raise ValueError("process, columns and scaling differ in their number of inputs")
+        experts = 2 if self.trees is None else 3
+        if self.weights.shape != (experts,) or not (np.all(self.weights >= 0) and np.isclose(self.weights.sum(), 1)):
+            raise ValueError(f"there are {experts} weights that add up to one, got {self.weights}")
+        if not (0 < self.variance_factor < np.inf and 0 <= self.least_variance < np.inf):
+            raise ValueError("a factor of the variance is positive, and the least variance not negative")
+
+    @property
+    def steps(self) -> int:
+        """Steps of the fine-tuning."""
+        return self.local.steps
+
+    @property
+    def noise(self) -> float:
+        """Variance of the noise in scaled units: the least variance, or what the local experts take for it."""
+        scale = float(self.local.context.units.scale) ** 2
+        local = scale * float(np.exp(np.exp(np.asarray(self.local.context.log_noise)) @ np.asarray(NOISE_LEVELS)))
+        return max(self.least_variance, float(self.weights[0]) * min(local, self.ard.noise))
+
+    def prepare(self) -> None:
+        """Build at once what all predictions share."""
+        self.local.prepare()
+        _ = self.ard.factor if self.ard.exact else self.ard.tree
+
+    def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation at `X`."""
+        mean, variance = self._scaled(X)
+        return self.scaling.values(mean), np.sqrt(variance) * self.scaling.target_scale
+
+    def posterior(self, X: np.ndarray) -> ChainGaussian:
+        """Return the joint distribution of new noisy values at `X`."""
+        mean, std = self.moments(X)
+        points = self.scaling.inputs(X)[:, self.columns]
+        noise = np.full(len(mean), self.noise * self.variance_factor * float(self.scaling.target_scale) ** 2)
+        return chain(self.ard, points, mean, std, np.maximum(noise - self.alpha, 0))
+
+    def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "TableProcess":
+        """Return the same process given other observations, which bring units of their own."""
+        return fit_table(self.local.correction, X, y, **self.settings)
+
+    def _scaled(self, X: np.ndarray) -> Moments:
+        points = self.scaling.inputs(X)[:, self.columns]
+        experts: list[Callable[[], Moments]] = [lambda: self.local.moments(X), lambda: self.ard.predict(points)]
+        if (trees := self.trees) is not None:
+            experts.append(lambda: trees.predict(points))
+        used = np.flatnonzero(self.weights)
+        mean, variance = mix(self.weights[used], [experts[i]() for i in used])
+        variance = np.maximum(self.variance_factor * variance, self.least_variance)
+        return Moments(mean, np.maximum(variance - self.alpha / float(self.scaling.target_scale) ** 2, FLOOR))
+
+
+def fit_table(
+    correction: Correction,
+    X: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, "n"],
+    *,
+    noise: float | None = None,
+    alpha: float = 0.0,
+    same_units: bool = False,
+    seed: int = 0,
+    tune: Callable[[LocalProcess], LocalProcess] | None = None,
+) -> TableProcess:
+    """Fit all experts to data and stack them; the settings are those of `PretrainedGGPRegressor`.
+
+    `tune` may change the local expert before it is stacked.
+    """
+    scaling = Scaling.of(X, y)
+    if same_units:
+        common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
+        scaling = dataclasses.replace(scaling, input_scale=common)
+    varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
+    columns = varying if len(varying) else np.arange(1)
+    inputs, targets = np.ascontiguousarray(scaling.inputs(X)[:, columns]), scaling.targets(y)
+    groups = np.unique(inputs, axis=0, return_inverse=True)[1].ravel()
+    known = known_noise(noise, alpha, scaling)
+    ard = fit_ard(inputs, targets, noise=known, tied=same_units)
+    local = _best_local(correction, X, y, scaling, columns, ard, known, seed)
+    local = local if tune is None else tune(local)
+    rows = choose_rows(len(y), seed)
+    left = local.held_out
+    experts = [Moments(targets[rows] - left.error, left.std**2), ard.leave_out(rows, groups)]
+    trees = None
+    if len(columns) >= LEAST_INPUTS and len(y) >= LEAST_ROWS:
+        trees, out_of_fold = fit_trees(inputs, targets, groups, ard, seed=seed)
+        experts.append(Moments(out_of_fold.mean[rows], out_of_fold.variance[rows]))
+    weights = best_weights(targets[rows], experts)
+    mean, variance = mix(weights, experts)
+    found = HeldOut(targets[rows] - mean, np.sqrt(variance))
+    factor = variance_factor(found, float(weights[0]))
+    if len(columns) >= LEAST_INPUTS and 8 < len(y) <= _FEW:
+        # Length scales of many inputs follow single rows: how much larger are errors if they are found without them?
+        anew = ard.cross_fit(groups, noise=known, tied=same_units)
+        factor *= max(1.0, mean_square(targets, anew) / mean_square(targets[rows], experts[1]))
+    found = HeldOut(found.error, np.sqrt(factor) * found.std)
+    # What errors have more than was stated is taken for noise that the process has missed.
+    least = known**2 if known is not None else least_variance(found, ard.noise * max(factor, 1.0))
+    held_out = HeldOut(found.error, np.sqrt(np.maximum(found.std**2, least)))
+    settings = {"noise": noise, "alpha": alpha, "same_units": same_units, "seed": seed}
+    return TableProcess(
+        local=local,
+        ard=ard,
+        trees=trees,
+        scaling=scaling,
+        columns=columns,
+        weights=weights,
+        least_variance=least,
+        variance_factor=factor,
+        held_out=held_out,
+        alpha=alpha,
+        settings=settings,
+    )
+
+
+def _best_local(
+    correction: Correction,
+    X: np.ndarray,
+    y: np.ndarray,
+    scaling: Scaling,
+    columns: np.ndarray,
+    ard: ARDProcess,
+    noise: float | None,
+    seed: int,
+) -> LocalProcess:
+    """Return the local expert in the plain metric or in that of the length scales, whichever predicts left-out rows better."""
+    lengths = np.exp(ard.log_lengths)
+    relevant = lengths < _IRRELEVANT * lengths.min()
+    candidates = []
+    if len(columns) <= MAX_DIMENSION or np.ptp(ard.log_lengths) < np.log(_ALIKE):
+        candidates.append(scaling)
+    if np.ptp(ard.log_lengths) > np.log(_ALIKE):
+        scale = np.full_like(scaling.input_scale, np.inf)
+        scale[columns[relevant]] = scaling.input_scale[columns[relevant]] * lengths[relevant] / lengths.min()
+        candidates.append(dataclasses.replace(scaling, input_scale=scale))
+
+    def fitted(own: Scaling) -> LocalProcess:
+        inputs = np.isin(np.flatnonzero(np.isfinite(own.input_scale)), columns).sum()
+        # Of more inputs nothing was learned.
+        used = correction if inputs <= MAX_DIMENSION else no_correction()
+        return condition(used, X, y, own, noise=noise, seed=seed)
+
+    found = [fitted(own) for own in candidates]
+    return min(found, key=lambda one: np.mean(log_losses(one.held_out.error, one.held_out.std**2)))
