@@ -82,6 +82,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         A fit that fails, for whatever reason, leaves the estimator as it was: unfitted, or with its earlier fit whole.
         """
         before = dict(self.__dict__)
+        persistence.use_compilation_cache()
         try:
             rows, targets, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
             random = check_random_state(self.random_state)
@@ -232,6 +233,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
     def _use(self, processes: Iterable[FittedEnsemble | TableProcess]) -> None:
         """Take the processes, and build at once what all their predictions share."""
         self.processes_ = tuple(processes)
+        persistence.use_compilation_cache()
         for process in self.processes_:
             process.prepare()
 

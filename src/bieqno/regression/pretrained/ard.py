@@ -23,6 +23,7 @@ EXACT_ROWS = 2048
 NEAREST, ANCHORS = 160, 48  # rows that a prediction from more is made of: the nearest, and some all over the table
 _FOLDS = 4
 _CHUNK = 64  # predictions that are made at once from the nearest rows
+_NEAR = 3.0  # a shape whose log-likelihood of the few rows is as near to the best is tried with all
 _STARTS = ((1.0, 0.1), (0.25, 0.01), (3.0, 0.5))  # common length over the prior's, and variance of the noise
 
 
@@ -204,7 +205,7 @@ def fit_ard(
     With `tied`, all inputs have one length scale. `like` has the shape and the ratios of the length scales to keep: only their
     common factor and the variances are then fitted.
     """
-    most = min(FIT_ROWS, 150 + 100 * inputs.shape[1])  # a few length scales are known from a few rows
+    most = min(FIT_ROWS, 60 + 100 * inputs.shape[1])  # a few length scales are known from a few rows
     chosen = np.random.default_rng(0).permutation(len(targets))[:most]
     few, all_of_them = (
         Likelihood(inputs[rows], targets[rows], noise) for rows in map(np.sort, (chosen[:SCREEN_ROWS], chosen))
@@ -218,7 +219,8 @@ def fit_ard(
     found = {SHAPES[0]: best} | {shape: few.climb(shape, best[1], 12, tied) for shape in SHAPES[1:]}
     if len(chosen) > SCREEN_ROWS:
         ranked = sorted(found, key=lambda shape: -found[shape][0])
-        found = {shape: all_of_them.climb(shape, found[shape][1], 8, tied) for shape in ranked[:2]}
+        near = [shape for shape in ranked[:2] if found[shape][0] > found[ranked[0]][0] - _NEAR]
+        found = {shape: all_of_them.climb(shape, found[shape][1], 8, tied) for shape in near}
     shape = max(found, key=lambda shape: found[shape][0])
     _, theta = all_of_them.climb(shape, found[shape][1], 15, tied)
     return ARDProcess(inputs, targets, theta[:-3], theta[-3:], shape)

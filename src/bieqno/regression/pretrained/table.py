@@ -22,6 +22,7 @@ from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExp
 from bieqno.regression.pretrained.weights import no_correction
 
 _IRRELEVANT = 20.0  # an input whose length scale is so many times the shortest takes no part in distances
+_BEHIND = 0.2  # nats per row by which an expert is no competitor
 _FEW = 400  # rows up to which length scales follow single rows, so that they are found anew without them
 _ALIKE = 1.3  # length scales that differ by no more are no metric of their own
 
@@ -123,11 +124,12 @@ def fit_table(
     groups = np.unique(inputs, axis=0, return_inverse=True)[1].ravel()
     known = known_noise(noise, alpha, scaling)
     ard = fit_ard(inputs, targets, noise=known, tied=same_units)
-    local = _best_local(correction, X, y, scaling, columns, ard, known, seed)
-    local = local if tune is None else tune(local)
     rows = choose_rows(len(y), seed)
-    left = local.held_out
-    experts = [Moments(targets[rows] - left.error, left.std**2), ard.leave_out(rows, groups)]
+    whole = ard.leave_out(rows, groups)
+    enough = float(np.mean(log_losses(targets[rows] - whole.mean, whole.variance))) + _BEHIND
+    local = _best_local(correction, X, y, scaling, columns, ard, enough, noise=known, seed=seed)
+    local = local if tune is None else tune(local)
+    experts = [Moments(targets[rows] - local.held_out.error, local.held_out.std**2), whole]
     trees = None
     if len(columns) >= LEAST_INPUTS and len(y) >= LEAST_ROWS:
         trees, out_of_fold = fit_trees(inputs, targets, groups, ard, seed=seed)
@@ -167,25 +169,28 @@ def _best_local(
     scaling: Scaling,
     columns: np.ndarray,
     ard: ARDProcess,
-    noise: float | None,
-    seed: int,
+    enough: float,
+    **settings: Any,
 ) -> LocalProcess:
-    """Return the local expert in the plain metric or in that of the length scales, whichever predicts left-out rows better."""
+    """Return the local expert in the plain metric or in that of the length scales, whichever predicts left-out rows better.
+
+    The second is not tried where the loss of the first is not below `enough`: another expert is then used anyway.
+    """
     lengths = np.exp(ard.log_lengths)
-    relevant = lengths < _IRRELEVANT * lengths.min()
-    candidates = []
-    if len(columns) <= MAX_DIMENSION or np.ptp(ard.log_lengths) < np.log(_ALIKE):
-        candidates.append(scaling)
-    if np.ptp(ard.log_lengths) > np.log(_ALIKE):
-        scale = np.full_like(scaling.input_scale, np.inf)
-        scale[columns[relevant]] = scaling.input_scale[columns[relevant]] * lengths[relevant] / lengths.min()
-        candidates.append(dataclasses.replace(scaling, input_scale=scale))
+    plain, found = np.ptp(ard.log_lengths) < np.log(_ALIKE), []
 
     def fitted(own: Scaling) -> LocalProcess:
-        inputs = np.isin(np.flatnonzero(np.isfinite(own.input_scale)), columns).sum()
+        inputs = np.count_nonzero(np.isfinite(own.input_scale[columns]))
         # Of more inputs nothing was learned.
-        used = correction if inputs <= MAX_DIMENSION else no_correction()
-        return condition(used, X, y, own, noise=noise, seed=seed)
+        return condition(correction if inputs <= MAX_DIMENSION else no_correction(), X, y, own, **settings)
 
-    found = [fitted(own) for own in candidates]
-    return min(found, key=lambda one: np.mean(log_losses(one.held_out.error, one.held_out.std**2)))
+    def loss(one: LocalProcess) -> float:
+        return float(np.mean(log_losses(one.held_out.error, one.held_out.std**2)))
+
+    if plain or len(columns) <= MAX_DIMENSION:
+        found.append(fitted(scaling))
+    if not plain and not (found and loss(found[0]) > enough):
+        scale, relevant = np.full_like(scaling.input_scale, np.inf), lengths < _IRRELEVANT * lengths.min()
+        scale[columns[relevant]] = scaling.input_scale[columns[relevant]] * lengths[relevant] / lengths.min()
+        found.append(fitted(dataclasses.replace(scaling, input_scale=scale)))
+    return min(found, key=loss)
