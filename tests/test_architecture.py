@@ -31,7 +31,14 @@ INSIDE = {
         ["laws", "geometry"],
         ["krylov", "linalg"],
     ],
-    "regression": [["estimators"], ["base"], ["trained", "pretrained"], ["predictive"], ["data"], ["metrics"]],
+    "regression": [
+        ["estimators"],
+        ["base"],
+        ["trained", "pretrained"],
+        ["predictive"],
+        ["data", "frames"],
+        ["metrics"],
+    ],
 }
 
 NETCDF = {"xarray", "h5netcdf", "h5py"}

@@ -237,3 +237,11 @@ def test_evaluate_writes_a_page_of_its_own(bieqno, table, tmp_path):
     assert "do not differ" in page or "differ:" in page
     several = bieqno("evaluate", table, "--target", "y,z", "--inputs", "a,b", "--out", out)
     assert (several.code, "one target" in several.err) == (1, True)
+
+
+def test_decimal_commas_are_read(tmp_path):
+    path = tmp_path / "german.csv"
+    path.write_text("a;town;y\n1,5;Ulm;2\n-0,25;Bonn, am Rhein;3\n")
+    found = read_table(path)
+    assert found["a"].tolist() == [1.5, -0.25]
+    assert found["town"].tolist() == ["Ulm", "Bonn, am Rhein"]

@@ -156,10 +156,20 @@ def _read_csv(path: Path) -> pd.DataFrame:
                 # Rows longer than the first line would lose values, or have one taken for a row's label.
                 warnings.simplefilter("error", pd.errors.ParserWarning)
                 frame = pd.read_csv(file, sep=separator, index_col=False, skipinitialspace=True)
+                if separator != "," and _has_decimal_commas(frame):
+                    file.seek(0)
+                    frame = pd.read_csv(file, sep=separator, index_col=False, skipinitialspace=True, decimal=",")
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             raise ValueError(f"cannot read {path} as a table, do all rows have {len(names)} values? {error}") from error
     frame.columns = frame.columns.map(str.strip)  # as in "a, b"
     return frame
+
+
+def _has_decimal_commas(frame: pd.DataFrame) -> bool:
+    """Return whether some column of texts holds nothing but numbers with a comma, such as 3,14."""
+    texts = (frame[name].dropna().astype(str) for name in frame if not _is_numeric(frame[name]))
+    number = r"[+-]?\d*(,\d+)?([eE][+-]?\d+)?"
+    return any(len(own) and own.str.fullmatch(number).all() and own.str.contains(",").any() for own in texts)
 
 
 def _split(line: str, separator: str) -> list[str]:

@@ -17,6 +17,7 @@ from bieqno import persistence
 from bieqno.gaussian import AbstractGaussian
 from bieqno.persistence import PersistenceError
 from bieqno.regression.data import LEAST_ROWS, Data, Scaling, Table, checked_rows, checked_targets
+from bieqno.regression.frames import Column, FrameEncoder
 from bieqno.regression.metrics import HeldOut, as_text, stacked
 from bieqno.regression.pretrained.ard import ARDProcess
 from bieqno.regression.pretrained.correction import Correction
@@ -41,6 +42,7 @@ class Saved(eqx.Module):
     settings: dict[str, Any] = eqx.field(static=True)
     found: dict[str, Any] = eqx.field(static=True)
     processes: tuple[FittedEnsemble | TableProcess, ...]
+    encoder: FrameEncoder | None = None
 
     def __check_init__(self) -> None:
         expected = {"GGPRegressor": FittedEnsemble, "PretrainedGGPRegressor": TableProcess}.get(self.kind)
@@ -50,6 +52,9 @@ class Saved(eqx.Module):
         if any(other != size for other in others):
             raise ValueError("its outputs differ in their number of inputs")
         names = self.found.get("feature_names_in_")
+        if self.encoder is not None and (self.encoder.size, self.encoder.names) != (size, names):
+            raise ValueError(f"its columns make {self.encoder.size} inputs, its processes have {size}")
+        size = size if self.encoder is None else len(self.encoder.names)
         if self.found.get("n_features_in_") != size or (names is not None and len(names) != size):
             raise ValueError(f"it names {self.found.get('n_features_in_')} inputs, its processes have {size}")
         differing = (set(_FITTED) ^ set(self.found)) - {"feature_names_in_"}
@@ -59,7 +64,7 @@ class Saved(eqx.Module):
 
 _TRAINED = (FittedEnsemble, GeneralizedGaussianProcess, Data)
 _PRETRAINED = (TableProcess, ARDProcess, TreeExpert, Forest, LocalProcess, Correction, Context, Units, Trend)
-STORED = (Saved, Scaling, HeldOut, *_TRAINED, *_PRETRAINED)  # the classes that a file may name
+STORED = (Saved, Scaling, HeldOut, FrameEncoder, Column, *_TRAINED, *_PRETRAINED)  # the classes that a file may name
 
 
 class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC):
@@ -79,12 +84,14 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
     def fit(self: R, X: Table, y: Table) -> R:
         """Fit to the rows of `X` and their targets; rows whose target is NaN are left out with a warning.
 
+        A data frame may hold numbers, booleans, categories, dates and missing values (see `bieqno.regression.frames`).
+
         A fit that fails, for whatever reason, leaves the estimator as it was: unfitted, or with its earlier fit whole.
         """
         before = dict(self.__dict__)
         persistence.use_compilation_cache()
         try:
-            rows, targets, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
+            rows, targets, alpha = self._checked_rows(X, y, self.alpha, reset=True, least=LEAST_ROWS)
             random = check_random_state(self.random_state)
             # A warm start keeps the folds, so that nothing held out has been trained on.
             if not (getattr(self, "warm_start", False) and hasattr(self, "seed_")):
@@ -134,9 +141,11 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         """Predict the mean, and on request the standard deviation or covariance of new noisy values."""
         if return_std and return_cov:
             raise ValueError("ask for return_std or return_cov, not both")
-        X = self._checked_inputs(X)
-        means, stds = zip(*(process.moments(X) for process in self.processes_), strict=True)
+        check_is_fitted(self)
+        rows = [self._checked_inputs(X)] if self.encoder_ is None else self.encoder_.possible(X)
+        means, stds = zip(*(self._moments(process, rows) for process in self.processes_), strict=True)
         if return_cov:
+            X = self._checked_inputs(X)
             return self._stack(means), self._stack([process.covariance(X) for process in self.processes_])
         return (self._stack(means), self._stack(stds)) if return_std else self._stack(means)
 
@@ -174,7 +183,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
 
     def _condition(self: R, X: Table, y: Table, alpha: float | Table, least: int) -> R:
         check_is_fitted(self)
-        X, y, variances = checked_rows(self, X, y, alpha, reset=False, least=least)
+        X, y, variances = self._checked_rows(X, y, alpha, reset=False, least=least)
         columns = y[:, None] if y.ndim == 1 else y
         if columns.shape[1] != len(self.processes_):
             raise ValueError(f"fitted to {len(self.processes_)} outputs, got y with {columns.shape[1]}")
@@ -194,7 +203,8 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
             settings["random_state"] = None
         values = {name: getattr(self, name) for name in _FITTED if hasattr(self, name)}
         found = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
-        persistence.save(path, Saved(type(self).__name__, settings, found, self.processes_), known=STORED)
+        saved = Saved(type(self).__name__, settings, found, self.processes_, self.encoder_)
+        persistence.save(path, saved, known=STORED)
 
     @classmethod
     def load(cls: type[R], path: str | os.PathLike[str]) -> R:
@@ -214,6 +224,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         except ValueError as error:
             raise PersistenceError(f"{path} cannot be used: {error}") from error
         model._use(saved.processes)
+        model.encoder_ = saved.encoder
         for name, value in saved.found.items():
             setattr(model, name, np.asarray(value) if isinstance(value, list) else value)
         return model
@@ -237,8 +248,30 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         for process in self.processes_:
             process.prepare()
 
+    @staticmethod
+    def _moments(process: FittedEnsemble | TableProcess, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and deviation, those of an equal mixture where the inputs may be several."""
+        if len(rows) == 1:
+            return process.moments(rows[0])
+        means, stds = (np.stack(parts) for parts in zip(*map(process.moments, rows), strict=True))
+        return means.mean(axis=0), np.sqrt(np.mean(stds**2, axis=0) + means.var(axis=0))
+
+    def _checked_rows(
+        self, X: Table, y: Table, alpha: Table, *, reset: bool, least: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return checked rows of numbers; a fit (`reset`) finds out how frames become numbers."""
+        if reset:
+            self.encoder_ = FrameEncoder.of(X)
+        if self.encoder_ is None:
+            return checked_rows(self, X, y, alpha, reset=reset, least=least)
+        self.n_features_in_, self.feature_names_in_ = len(self.encoder_.names), np.array(self.encoder_.names, object)
+        # Names and numbers are checked by the encoder, hence by no estimator.
+        return checked_rows(BaseEstimator(), self.encoder_.encode(X), y, alpha, reset=True, least=least)
+
     def _checked_inputs(self, X: Table) -> np.ndarray:
         check_is_fitted(self)
+        if self.encoder_ is not None:
+            return self.encoder_.encode(X)
         return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _stack(self, columns: Sequence[np.ndarray]) -> np.ndarray:

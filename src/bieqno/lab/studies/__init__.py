@@ -12,12 +12,13 @@ from bieqno.lab.studies import (
     real_data,
     step_1d,
     super_filter,
+    tables,
     trig_2d,
 )
 from bieqno.lab.study import Cases, Description, Experiment, Progress
 
 _ALL: tuple[Experiment, ...] = (
-    *(study.EXPERIMENT for study in (demo, step_1d, trig_2d, real_data, neural_process)),
+    *(study.EXPERIMENT for study in (demo, step_1d, trig_2d, real_data, tables, neural_process)),
     *(lorenz.LORENZ63, lorenz.LORENZ96, super_filter.EXPERIMENT, ennf_options.EXPERIMENT),
     *(lorenz.LORENZ63_TRUTH, lorenz.LORENZ96_TRUTH, mnmef.EXPERIMENT, irregular.EXPERIMENT, large.EXPERIMENT),
 )

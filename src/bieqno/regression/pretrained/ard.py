@@ -12,6 +12,7 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg.lapack import dposv
 from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 
@@ -20,7 +21,7 @@ from bieqno.regression.pretrained.mixture import Moments
 
 FIT_ROWS, SCREEN_ROWS = 1000, 128  # most rows that decide on the hyperparameters, and on shapes and starts
 EXACT_ROWS = 2048
-NEAREST, ANCHORS = 160, 48  # rows that a prediction from more is made of: the nearest, and some all over the table
+NEAREST, ANCHORS = 224, 64  # rows that a prediction from more is made of: the nearest, and some all over the table
 _FOLDS = 4
 _CHUNK = 64  # predictions that are made at once from the nearest rows
 _NEAR = 3.0  # a shape whose log-likelihood of the few rows is as near to the best is tried with all
@@ -186,10 +187,10 @@ class ARDProcess(eqx.Module):
         k = variance * correlation(self.shape, q)[0] + slope * np.sum(x * points[:, None], axis=2) + CONSTANT
         # What is absent is independent of everything.
         K = np.where(absent[:, :, None] | absent[:, None], 0, K) + noise * np.eye(rows.shape[1])
-        both = np.stack([np.where(absent, 0, k), np.where(absent, 0, self.targets[rows])], axis=2)
-        white = np.linalg.solve(np.linalg.cholesky(K), both)
-        mean = np.sum(white[..., 0] * white[..., 1], axis=1)
-        return mean, np.maximum(self.variance(points) - np.sum(white[..., 0] ** 2, axis=1), 0) + noise
+        k, y = np.where(absent, 0, k), np.where(absent, 0, self.targets[rows])
+        solved = np.stack([dposv(*pair, lower=1)[1] for pair in zip(K, np.stack([k, y], axis=2), strict=True)])
+        known = np.sum(k[..., None] * solved, axis=1)
+        return known[:, 1], np.maximum(self.variance(points) - known[:, 0], 0) + noise
 
 
 def fit_ard(
@@ -205,7 +206,8 @@ def fit_ard(
     With `tied`, all inputs have one length scale. `like` has the shape and the ratios of the length scales to keep: only their
     common factor and the variances are then fitted.
     """
-    most = min(FIT_ROWS, 60 + 100 * inputs.shape[1])  # a few length scales are known from a few rows
+    # A few length scales are known from a few rows; of many rows more are worth the time.
+    most = min(FIT_ROWS, max(60 + 100 * inputs.shape[1], len(targets) // 4))
     chosen = np.random.default_rng(0).permutation(len(targets))[:most]
     few, all_of_them = (
         Likelihood(inputs[rows], targets[rows], noise) for rows in map(np.sort, (chosen[:SCREEN_ROWS], chosen))

@@ -9,6 +9,7 @@ and memory are linear in the number of points.
 """
 
 from functools import cached_property
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -72,7 +73,7 @@ class ChainGaussian(AbstractGaussian):
         """Return the dense covariance matrix, O(n^2) memory."""
         return self._covariance(np.arange(self.size))
 
-    def log_prob(self, value: Float[np.ndarray, "n"]) -> float:
+    def log_prob(self, value: Any) -> float:
         """Return the logarithm of the joint density at `value`."""
         value = np.asarray(value, np.float64)
         if value.shape != self.mean.shape:
@@ -102,7 +103,7 @@ class ChainGaussian(AbstractGaussian):
             u.append(white)
         return self.mean + self.deviation * z
 
-    def marginal(self, indices: Int[np.ndarray, "k"]) -> "ChainGaussian":
+    def marginal(self, indices: Any) -> "ChainGaussian":
         """Return the joint distribution of some of the points, dense, in the order of `indices`."""
         indices = np.asarray(indices)
         if np.any((indices >= self.size) | (indices < -self.size)):
@@ -110,13 +111,13 @@ class ChainGaussian(AbstractGaussian):
         indices = indices % self.size
         return ChainGaussian.dense(self.mean[indices], self._covariance(indices))
 
-    def condition(self, indices: Int[np.ndarray, "k"], values: Float[np.ndarray, "k"]) -> "ChainGaussian":
+    def condition(self, indices: Any, values: Any) -> "ChainGaussian":
         """Return the distribution of the other points, dense, in their order, given the values of those of `indices`."""
         indices = np.asarray(indices) % self.size
         rest, C = np.delete(np.arange(self.size), indices), self.covariance()
         L = cholesky(C[np.ix_(indices, indices)], lower=True)
         V = solve_triangular(L, C[np.ix_(indices, rest)], lower=True)
-        mean = self.mean[rest] + V.T @ solve_triangular(L, values - self.mean[indices], lower=True)
+        mean = self.mean[rest] + V.T @ solve_triangular(L, np.asarray(values) - self.mean[indices], lower=True)
         return ChainGaussian.dense(mean, C[np.ix_(rest, rest)] - V.T @ V)
 
     def _covariance(self, indices: Int[np.ndarray, "k"]) -> Float[np.ndarray, "k k"]:

@@ -21,7 +21,7 @@ from bieqno.regression.pretrained.mixture import Moments
 FOLDS = 5
 LEAST_ROWS, LEAST_INPUTS = 60, 3
 """With fewer rows trees have nothing to split; of one or two inputs the local experts find the cliffs themselves."""
-_MOST_ROUNDS, _LEAVES = 250, 16
+_MOST_ROUNDS, _LEAVES, _LEAVES_OF_MANY = 400, 8, 24
 _SPREAD_ROUNDS, _SPREAD_LEAVES = 40, 6
 _MANY = 20_000  # rows from which on threads pay
 
@@ -116,8 +116,9 @@ def fit_trees(
     """
     own, number = np.unique(groups, return_inverse=True)
     folds = (np.random.default_rng(seed).permutation(len(own)) % FOLDS)[number]
-    rounds = min(_MOST_ROUNDS, 80 + len(targets) // 5)
-    mean, found = _cross_fit(inputs, targets, folds, (rounds, 20 / rounds, _LEAVES), np.square)
+    rounds = min(_MOST_ROUNDS, 120 + len(targets) // 3)
+    leaves = _LEAVES if len(targets) < 3000 else _LEAVES_OF_MANY
+    mean, found = _cross_fit(inputs, targets, folds, (rounds, 32 / rounds, leaves), np.square)
     residual = targets - found
     # Of a normal residual the logarithm of the square is on average that of the variance minus 1.27.
     size = np.log(residual**2 + 1e-2 * np.mean(residual**2)) + 1.0
