@@ -25,6 +25,7 @@ from bieqno.regression.pretrained.mixture import Context
 from bieqno.regression.pretrained.neighbours import Units
 from bieqno.regression.pretrained.process import LocalProcess, Trend
 from bieqno.regression.pretrained.table import TableProcess
+from bieqno.regression.pretrained.transforms import Transform
 from bieqno.regression.pretrained.trees import Forest, TreeExpert
 from bieqno.regression.trained.ensemble import FittedEnsemble
 from bieqno.regression.trained.process import GeneralizedGaussianProcess
@@ -63,7 +64,7 @@ class Saved(eqx.Module):
 
 
 _TRAINED = (FittedEnsemble, GeneralizedGaussianProcess, Data)
-_PRETRAINED = (TableProcess, ARDProcess, TreeExpert, Forest, LocalProcess, Correction, Context, Units, Trend)
+_PRETRAINED = (TableProcess, Transform, ARDProcess, TreeExpert, Forest, LocalProcess, Correction, Context, Units, Trend)
 STORED = (Saved, Scaling, HeldOut, FrameEncoder, Column, *_TRAINED, *_PRETRAINED)  # the classes that a file may name
 
 
@@ -158,6 +159,14 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         X = self._checked_inputs(X)
         posteriors = tuple(process.posterior(X) for process in self.processes_)
         return posteriors[0] if self.single_output_ else posteriors
+
+    def predict_quantiles(self, X: Table, probabilities: Sequence[float]) -> np.ndarray:
+        """Return quantiles of new noisy values: ``(n, k)``, or ``(n, outputs, k)`` for several outputs."""
+        X = self._checked_inputs(X)
+        if not all(0 < probability < 1 for probability in probabilities):
+            raise ValueError(f"probabilities lie between 0 and 1, got {list(probabilities)}")
+        each = [process.quantiles(X, probabilities) for process in self.processes_]
+        return each[0] if self.single_output_ else np.stack(each, axis=1)
 
     def sample_y(
         self, X: Table, n_samples: int = 1, random_state: int | np.random.RandomState | None = None

@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from bieqno.regression.base import AbstractRegressor, draw_seed
 from bieqno.regression.data import LEAST_ROWS, Table
@@ -44,6 +44,8 @@ class PretrainedGGPRegressor(AbstractRegressor):
             frame. Otherwise each input is scaled by itself.
         fine_tune: train the correction on the data, and keep the result where held-out rows say that it
             helps; takes half a minute. Never done with fewer than 40 rows.
+        transform: "auto" predicts the logarithm or the inverse hyperbolic sine of skewed targets where that gives rows that are
+            left out a higher density; "none" never does. With a known `noise` or an `alpha` there is none.
         noise: known standard deviation of the noise in `y`; None learns it.
         alpha: variance of additional noise in `y` that new values will not have, the same for all rows; used with a
             known `noise` to weigh the observations, and taken off the predicted variance.
@@ -67,11 +69,13 @@ class PretrainedGGPRegressor(AbstractRegressor):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = _SHARED | {
         **{name: ["boolean"] for name in ("correction", "same_units", "fine_tune")},
         "alpha": [_NOT_NEGATIVE],
+        "transform": [StrOptions({"auto", "none"})],
     }
 
     correction: bool = True
     same_units: bool = False
     fine_tune: bool = False
+    transform: str = "auto"
     noise: float | None = None
     alpha: float = 0.0
     random_state: int | np.random.RandomState | None = None
@@ -85,7 +89,12 @@ class PretrainedGGPRegressor(AbstractRegressor):
         self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, random: np.random.RandomState
     ) -> tuple[tuple[TableProcess, ...], int]:
         correction = shipped_correction() if self.correction else no_correction()
-        settings = {"noise": _plain(self.noise), "alpha": float(self.alpha), "same_units": bool(self.same_units)}
+        settings: dict[str, Any] = {
+            "noise": _plain(self.noise),
+            "alpha": float(self.alpha),
+            "same_units": bool(self.same_units),
+        }
+        settings["transform"] = self.transform
         tune = partial(fine_tune, on_progress=self.on_progress) if self.fine_tune else None
         fits = [fit_table(correction, X, column, seed=self.seed_, tune=tune, **settings) for column in columns.T]
         return tuple(fits), max(process.steps for process in fits)

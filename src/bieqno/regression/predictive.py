@@ -7,6 +7,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+from scipy.stats import norm
 
 from bieqno.gaussian import AbstractGaussian, LowRankGaussian
 from bieqno.regression.data import Scaling, floats
@@ -26,6 +27,11 @@ class AbstractPredictive(eqx.Module):
     @abc.abstractmethod
     def posterior(self, X: np.ndarray) -> AbstractGaussian:
         """Return the joint distribution of new noisy values at `X`."""
+
+    def quantiles(self, X: np.ndarray, probabilities: Sequence[float]) -> np.ndarray:
+        """Return quantiles at `X`, a column for each probability."""
+        mean, std = self.moments(X)
+        return mean[:, None] + std[:, None] * norm.ppf(probabilities)
 
     def prepare(self) -> None:
         """Build at once what all predictions share; nothing by default."""

@@ -1,12 +1,13 @@
 """The process behind `PretrainedGGPRegressor`: local experts, a Gaussian process of the whole table and trees, stacked."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
+from scipy.stats import norm
 
 from bieqno.regression.data import Scaling
 from bieqno.regression.metrics import HeldOut, log_losses
@@ -18,6 +19,7 @@ from bieqno.regression.pretrained.leave_one_out import choose_rows
 from bieqno.regression.pretrained.mixture import FLOOR, NOISE_LEVELS, Moments
 from bieqno.regression.pretrained.process import LocalProcess, condition, known_noise
 from bieqno.regression.pretrained.stacking import best_weights, least_variance, mean_square, mix, variance_factor
+from bieqno.regression.pretrained.transforms import Transform, TransformedGaussian, choose_transform
 from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
 from bieqno.regression.pretrained.weights import no_correction
 
@@ -35,6 +37,7 @@ class TableProcess(AbstractPredictive):
     trees: TreeExpert | None
     scaling: Scaling
     columns: Int[np.ndarray, "d"]
+    transform: Transform  # of the targets, in whose units everything else is
     weights: Float[np.ndarray, "e"]  # of local expert, process and trees
     least_variance: float  # in scaled units
     variance_factor: float
@@ -43,10 +46,12 @@ class TableProcess(AbstractPredictive):
     settings: dict[str, Any] = eqx.field(static=True)  # that it was fitted with
 
     def __check_init__(self) -> None:
-        kinds = LocalProcess, ARDProcess, Scaling, HeldOut
-        parts = self.local, self.ard, self.scaling, self.held_out
+        kinds = LocalProcess, ARDProcess, Scaling, HeldOut, Transform
+        parts = self.local, self.ard, self.scaling, self.held_out, self.transform
         if not all(isinstance(part, kind) for part, kind in zip(parts, kinds, strict=True)):
-            raise ValueError("a table's process has a local and a global process, a scaling and held-out predictions")
+            raise ValueError(
+                "a table's process has a local and a global process, a scaling, a transform and held-out predictions"
+            )
         if self.ard.inputs.shape[1:] != self.columns.shape or len(self.columns) > len(self.scaling.input_shift):
             raise ValueError("process, columns and scaling differ in their number of inputs")
         experts = 2 if self.trees is None else 3
@@ -74,19 +79,29 @@ class TableProcess(AbstractPredictive):
 
     def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation at `X`."""
-        mean, variance = self._scaled(X)
-        return self.scaling.values(mean), np.sqrt(variance) * self.scaling.target_scale
+        return self.transform.moments(*self._transformed(X))
 
-    def posterior(self, X: np.ndarray) -> ChainGaussian:
+    def quantiles(self, X: np.ndarray, probabilities: Sequence[float]) -> np.ndarray:
+        """Return quantiles at `X`, a column for each probability."""
+        mean, std = self._transformed(X)
+        return self.transform.inverse(mean[:, None] + std[:, None] * norm.ppf(probabilities))
+
+    def posterior(self, X: np.ndarray) -> ChainGaussian | TransformedGaussian:
         """Return the joint distribution of new noisy values at `X`."""
-        mean, std = self.moments(X)
+        mean, std = self._transformed(X)
         points = self.scaling.inputs(X)[:, self.columns]
         noise = np.full(len(mean), self.noise * self.variance_factor * float(self.scaling.target_scale) ** 2)
-        return chain(self.ard, points, mean, std, np.maximum(noise - self.alpha, 0))
+        joint = chain(self.ard, points, mean, std, np.maximum(noise - self.alpha, 0))
+        return joint if self.transform.kind == "none" else TransformedGaussian(joint, self.transform)
 
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "TableProcess":
         """Return the same process given other observations, which bring units of their own."""
         return fit_table(self.local.correction, X, y, **self.settings)
+
+    def _transformed(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation of the transformed target."""
+        mean, variance = self._scaled(X)
+        return self.scaling.values(mean), np.sqrt(variance) * self.scaling.target_scale
 
     def _scaled(self, X: np.ndarray) -> Moments:
         points = self.scaling.inputs(X)[:, self.columns]
@@ -107,6 +122,7 @@ def fit_table(
     noise: float | None = None,
     alpha: float = 0.0,
     same_units: bool = False,
+    transform: str = "auto",
     seed: int = 0,
     tune: Callable[[LocalProcess], LocalProcess] | None = None,
 ) -> TableProcess:
@@ -114,6 +130,10 @@ def fit_table(
 
     `tune` may change the local expert before it is stacked.
     """
+    # A known noise is that of the target itself.
+    auto = transform == "auto" and noise is None and not alpha
+    used, values = choose_transform(X, y) if auto else Transform.of("none", y), y
+    y = used.forward(values)
     scaling = Scaling.of(X, y)
     if same_units:
         common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
@@ -145,14 +165,17 @@ def fit_table(
     found = HeldOut(found.error, np.sqrt(factor) * found.std)
     # What errors have more than was stated is taken for noise that the process has missed.
     least = known**2 if known is not None else least_variance(found, ard.noise * max(factor, 1.0))
-    held_out = HeldOut(found.error, np.sqrt(np.maximum(found.std**2, least)))
-    settings = {"noise": noise, "alpha": alpha, "same_units": same_units, "seed": seed}
+    scale, std = float(scaling.target_scale), np.sqrt(np.maximum(found.std**2, least))
+    left_out, deviation = used.moments(scaling.values(targets[rows] - found.error), std * scale)
+    held_out = HeldOut((values[rows] - left_out) / scale, deviation / scale)
+    settings = {"noise": noise, "alpha": alpha, "same_units": same_units, "transform": transform, "seed": seed}
     return TableProcess(
         local=local,
         ard=ard,
         trees=trees,
         scaling=scaling,
         columns=columns,
+        transform=used,
         weights=weights,
         least_variance=least,
         variance_factor=factor,
