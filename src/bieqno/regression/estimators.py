@@ -29,17 +29,17 @@ _SHARED: dict[str, list[Any]] = {
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PretrainedGGPRegressor(AbstractRegressor):
-    """Zero-shot regression with calibrated joint uncertainty: nothing is trained on the data by default.
+    """Regression with calibrated joint uncertainty for tables of any number of inputs; no network is trained on the data.
 
-    Each point is predicted from the observations near it by a mixture of local Gaussian processes (kriging experts), and by a
-    posterior operator that corrects the mixture, pre-trained on many random functions of one to four inputs. For more
-    inputs there is no correction, and a linear trend comes first. Rows left out in turn decide how far the correction
-    is used, and recalibrate the variance.
+    Three kinds of experts predict: local Gaussian processes near each point (kriging), corrected by a posterior operator that was
+    pre-trained on many random functions of one to four inputs; a Gaussian process of the whole table with a length scale for
+    each input; and, from three inputs on, boosted trees with kriged residuals. Rows left out in turn decide how much each counts,
+    recalibrate the variance and bound it below by the noise.
 
     Differences of inputs are taken in double precision, so that inputs may be crowded at places far apart.
 
     Args:
-        correction: use the pre-trained operator; False is the mixture of kriging experts alone.
+        correction: use the pre-trained operator; False leaves it out.
         same_units: whether all inputs have one unit, as coordinates in space have; predictions then do not depend on the
             frame. Otherwise each input is scaled by itself.
         fine_tune: train the correction on the data, and keep the result where held-out rows say that it
@@ -49,7 +49,7 @@ class PretrainedGGPRegressor(AbstractRegressor):
         noise: known standard deviation of the noise in `y`; None learns it.
         alpha: variance of additional noise in `y` that new values will not have, the same for all rows; used with a
             known `noise` to weigh the observations, and taken off the predicted variance.
-        random_state: seed of the rows that are left out (a random choice of 2,048 of more), of the folds of the
+        random_state: seed of the rows that are left out (a random choice of 1,024 of more), of the folds of trees and
             fine-tuning, and of `sample_y` by default.
         on_progress: called with a `bieqno.Progress` after every few steps of the fine-tuning.
 

@@ -64,7 +64,7 @@ def test_many_rows_are_predicted_from_the_nearest(monkeypatch):
 def test_trees_as_arrays_predict_what_scikit_learn_predicts():
     x, y = table(200, 3)
     y = y + 2 * (x[:, 2] > 0)
-    expert, out_of_fold = fit_trees(x, y, np.arange(200), fit_ard(x, y), seed=0)
+    expert, out_of_fold = fit_trees(x, y, np.arange(200), fit_ard(x, y), np.arange(200), seed=0)
 
     model = HistGradientBoostingRegressor(max_iter=10, min_samples_leaf=5).fit(x, y)
     assert Forest.of([model]).predict(x) == pytest.approx(model.predict(x))

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.util import find_spec
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from bieqno.lab.compare import Case, compare
 from bieqno.lab.methods import classical_regressors as baselines
@@ -50,27 +51,38 @@ def _gp(problem: Problem, seed: int) -> Prediction:
 
 
 def _catboost(problem: Problem, seed: int) -> Prediction:
-    """Return CatBoost with uncertainty; the number of rounds by a validation part."""
+    """Return CatBoost with uncertainty: rate, depth, penalty and rounds by a validation part, then trained on all rows."""
     from catboost import CatBoostRegressor
 
-    held = np.random.default_rng(seed).permutation(len(problem.y)) < len(problem.y) // 8
-    settings: dict[str, Any] = {"loss_function": "RMSEWithUncertainty", "verbose": False, "random_seed": seed % 1000}
-    settings |= {"allow_writing_files": False, "thread_count": 1}
-    model = CatBoostRegressor(iterations=3000, early_stopping_rounds=100, **settings)
-    model.fit(problem.x[~held], problem.y[~held], eval_set=(problem.x[held], problem.y[held]))
-    mean, variance = model.predict(problem.points).T
+    held = _validation(problem, seed)
+    fixed: dict[str, Any] = {"loss_function": "RMSEWithUncertainty", "verbose": False, "random_seed": seed % 1000}
+    fixed |= {"allow_writing_files": False, "thread_count": 1}
+    tried = []
+    for rate, depth, penalty in product((0.02, 0.05), (3, 6), (3.0, 30.0)):
+        own = fixed | {"learning_rate": rate, "depth": depth, "l2_leaf_reg": penalty}
+        model = CatBoostRegressor(iterations=3000, early_stopping_rounds=100, **own)
+        model.fit(problem.x[~held], problem.y[~held], eval_set=(problem.x[held], problem.y[held]))
+        tried.append((min(model.get_best_score()["validation"].values()), own, model.get_best_iteration() + 1))
+    _, own, rounds = min(tried, key=lambda found: found[0])
+    mean, variance = CatBoostRegressor(iterations=rounds, **own).fit(problem.x, problem.y).predict(problem.points).T
     return Prediction(mean, np.sqrt(variance), np.diag(variance[:1]))
 
 
 def _ngboost(problem: Problem, seed: int) -> Prediction:
-    """Return NGBoost; the number of rounds by a validation part."""
+    """Return NGBoost: the number of rounds by a validation part, then trained on all rows."""
     from ngboost import NGBRegressor
 
-    held = np.random.default_rng(seed).permutation(len(problem.y)) < len(problem.y) // 8
-    model = NGBRegressor(n_estimators=1000, verbose=False, random_state=seed % 1000)
-    model.fit(problem.x[~held], problem.y[~held], problem.x[held], problem.y[held], early_stopping_rounds=50)
-    found = model.pred_dist(problem.points)
+    held, fixed = _validation(problem, seed), {"verbose": False, "random_state": seed % 1000}
+    first = NGBRegressor(n_estimators=2000, **fixed)
+    first.fit(problem.x[~held], problem.y[~held], problem.x[held], problem.y[held], early_stopping_rounds=50)
+    rounds = max(int(first.best_val_loss_itr or 0), 50)
+    found = NGBRegressor(n_estimators=rounds, **fixed).fit(problem.x, problem.y).pred_dist(problem.points)
     return Prediction(found.loc, found.scale, np.diag(found.scale[:1] ** 2))
+
+
+def _validation(problem: Problem, seed: int) -> Bool[np.ndarray, "n"]:
+    """Return which rows, an eighth of all, are held out to choose settings by."""
+    return np.random.default_rng(seed).permutation(len(problem.y)) < len(problem.y) // 8
 
 
 METHODS: Mapping[str, Fit] = {

@@ -13,7 +13,7 @@ from scipy.special import expit
 from bieqno.regression.pretrained.mixture import Pair
 from bieqno.regression.pretrained.neighbours import NEIGHBOURS, search_rows
 
-MOST_ROWS = 2048  # observations that are left out in turn; of more, a random choice
+MOST_ROWS = 1024  # observations that are left out in turn; of more, a random choice
 PRIOR_LOG_ODDS = 2.0  # of the correction: seven to one, for it was trained to be the better one
 _MOST_AT_A_PLACE = 16  # observations at one place that are left out together
 MOST_LOG_BAYES_FACTOR = 3.0

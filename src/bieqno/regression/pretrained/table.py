@@ -152,8 +152,8 @@ def fit_table(
     experts = [Moments(targets[rows] - local.held_out.error, local.held_out.std**2), whole]
     trees = None
     if len(columns) >= LEAST_INPUTS and len(y) >= LEAST_ROWS:
-        trees, out_of_fold = fit_trees(inputs, targets, groups, ard, seed=seed)
-        experts.append(Moments(out_of_fold.mean[rows], out_of_fold.variance[rows]))
+        trees, out_of_fold = fit_trees(inputs, targets, groups, ard, rows, seed=seed)
+        experts.append(out_of_fold)
     weights = best_weights(targets[rows], experts)
     mean, variance = mix(weights, experts)
     found = HeldOut(targets[rows] - mean, np.sqrt(variance))

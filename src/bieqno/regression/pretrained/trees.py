@@ -23,6 +23,7 @@ LEAST_ROWS, LEAST_INPUTS = 60, 3
 """With fewer rows trees have nothing to split; of one or two inputs the local experts find the cliffs themselves."""
 _MOST_ROUNDS, _LEAVES, _LEAVES_OF_MANY = 400, 8, 24
 _SPREAD_ROUNDS, _SPREAD_LEAVES = 40, 6
+_CHUNK = 4096  # points that are sent through the trees at once
 _MANY = 20_000  # rows from which on threads pay
 
 
@@ -77,7 +78,7 @@ class Forest(eqx.Module):
 
     def predict(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n"]:
         """Return the mean of the folds' models at points."""
-        parts = [points[i : i + 4096] for i in range(0, len(points), 4096)]
+        parts = [points[i : i + _CHUNK] for i in range(0, len(points), _CHUNK)]
         folds = range(len(self.baseline))
         each = [np.mean([self.baseline[f] + self.stages(f, part).sum(axis=0) for f in folds], axis=0) for part in parts]
         return np.concatenate(each or [np.zeros(0)])
@@ -107,16 +108,17 @@ def fit_trees(
     targets: Float[np.ndarray, "n"],
     groups: Int[np.ndarray, "n"],
     metric: ARDProcess,
+    rows: Int[np.ndarray, "k"],
     *,
     seed: int,
 ) -> tuple[TreeExpert, Moments]:
-    """Fit the expert, and predict every row by models that were trained without its fold; a group is in one fold.
+    """Fit the expert, and predict `rows` by models that were trained without their fold; a group is in one fold.
 
     `metric` has the length scales of the kriging.
     """
     own, number = np.unique(groups, return_inverse=True)
     folds = (np.random.default_rng(seed).permutation(len(own)) % FOLDS)[number]
-    rounds = min(_MOST_ROUNDS, 120 + len(targets) // 3)
+    rounds = min(_MOST_ROUNDS, 120 + len(targets) // 3) if len(targets) < _MANY else _MOST_ROUNDS // 2
     leaves = _LEAVES if len(targets) < 3000 else _LEAVES_OF_MANY
     mean, found = _cross_fit(inputs, targets, folds, (rounds, 32 / rounds, leaves), np.square)
     residual = targets - found
@@ -131,8 +133,8 @@ def fit_trees(
     log_spread, spread = _cross_fit(inputs, size, folds, (_SPREAD_ROUNDS, 0.08, _SPREAD_LEAVES), loss)
     spread = np.exp(spread / 2)
     process = fit_ard(inputs, residual / spread, like=metric)
-    left = process.leave_out(np.arange(len(targets)), groups)
-    return TreeExpert(mean, log_spread, process), Moments(found + spread * left.mean, spread**2 * left.variance)
+    left, spread = process.leave_out(rows, groups), spread[rows]
+    return TreeExpert(mean, log_spread, process), Moments(found[rows] + spread * left.mean, spread**2 * left.variance)
 
 
 def _cross_fit(
@@ -156,9 +158,10 @@ def _cross_fit(
     forest = Forest.of(models)
     stages = np.empty((rounds + 1, len(targets)))
     for fold in range(FOLDS):
-        own = folds == fold
-        stages[0, own] = forest.baseline[fold]
-        stages[1:, own] = forest.stages(fold, inputs[own])
+        stages[0, folds == fold] = forest.baseline[fold]
+        held = np.flatnonzero(folds == fold)
+        for own in (held[i : i + _CHUNK] for i in range(0, len(held), _CHUNK)):
+            stages[1:, own] = forest.stages(fold, inputs[own])
     np.cumsum(stages, axis=0, out=stages)
     best = int(np.argmin([np.mean(loss(targets - stage)) for stage in stages]))
     return forest.first(best), stages[best]
