@@ -167,7 +167,7 @@ def test_runs_that_went_wrong_are_left_out_and_counted():
     trials = make_trials(SYSTEM, 30, truths=3, members=20, key=KEY)
     spoiled = eqx.tree_at(lambda t: t.ensembles, trials, trials.ensembles.at[1].set(1e9))
     found = teach(EnKF(centred=False), SYSTEM, spoiled, key=KEY)
-    assert (found.runs, found.left_out, found.prior.shape[0]) == (2, 1, 60)
+    assert (found.runs, found.discarded, found.prior.shape[0]) == (2, 1, 60)
     with pytest.raises(ValueError, match="all 3 runs of the teacher"):
         teach(EnKF(centred=False), SYSTEM, spoiled, lost=0.0, key=KEY)
 

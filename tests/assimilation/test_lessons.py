@@ -97,6 +97,10 @@ def test_what_cannot_be_taught_is_refused():
             train_filter(filter, SYSTEM, Imitation(both, sizes=(2,)), steps=1, key=KEY)
     with pytest.raises(ValueError, match="the runs have one window"):
         LessonSource(lessons(windows=1), jnp.ones(2), lambda z: z, (2,), 8, 0.0, 0.0, 0.0)
+    for wrong in ({"learning_rate": -1.0}, {"shift": -0.1}, {"noise": -0.1}, {"translation": -0.1}):
+        ((name, value),) = wrong.items()
+        with pytest.raises(ValueError, match=f"got {name}={value}"):
+            Imitation(lessons(), **wrong)
     with pytest.raises(ValueError, match="1 to 5 members"):
         LessonSource(lessons(), jnp.ones(2), None, (6,), 8, 0.0, 0.0, 0.0)
 

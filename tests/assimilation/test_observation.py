@@ -117,6 +117,8 @@ def test_gaps_are_nan_or_masked():
         (lambda: Observation(jnp.ones((2, 3)), 1.0).size(4), r"expects a state of 3 variables, got \(4,\)"),
         (lambda: Observation(lambda z: z[0], 1.0).size(4), r"got shape \(\) for a state of 4 variables"),
         (lambda: Observation([0], jnp.nan), "finite"),
+        (lambda: Observation([0], -1.0), "not negative, got an error of -1"),
+        (lambda: Observation([0, 1], np.array([1.0, -0.5])), "not negative, got an error of -0.5"),
         (lambda: Observation([0, 1], jnp.array([[1.0, 5.0], [0.0, 1.0]])), "symmetric"),
         (
             lambda: Observation([0, 1], jnp.array([[1.0, 5.0], [5.0, 1.0]])),

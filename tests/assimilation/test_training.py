@@ -1,5 +1,7 @@
 """Training: it learns, repeats itself to the bit, continues after a stop, survives blow-ups, and keeps the best weights."""
 
+import inspect
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -157,7 +159,33 @@ def test_what_does_not_fit_is_refused():
         AgainstTruth(unroll=0)
     with pytest.raises(ValueError, match="windows beyond its burn-in"):
         Validation(windows=5, burn_in=5)
+    for wrong in ({"every": 0}, {"patience": 0}, {"truths": 0}, {"windows": 0}):
+        ((name, value),) = wrong.items()
+        with pytest.raises(ValueError, match=f"{name}={value}"):
+            Validation(**wrong)
+    for rate in (-1.0, 0.0, float("nan")):
+        with pytest.raises(ValueError, match=f"learning_rate={rate}"):
+            AgainstTruth(learning_rate=rate)
     with pytest.raises(ValueError, match="did not stay finite"):
         Climate.of(System(lambda z: 3 * z, Observation([0], 1.0), jnp.ones(2)), key=jax.random.key(0))
     with pytest.raises(ValueError, match="ETKF has no weights to train"):
         train_filter(ETKF(), SYSTEM, AgainstTruth(), steps=1, key=jax.random.key(0))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"student": None}, "expected a filter, .*, got a NoneType as student"),
+        ({"student": LocalEnNF}, "got the class LocalEnNF as student"),
+        ({"system": Lorenz63()}, r"expected a System\(...\), got a Lorenz63 as system"),
+        ({"objective": None}, r"such as AgainstTruth\(\), got a NoneType as objective"),
+        ({"objective": Imitation}, "got the class Imitation as objective"),
+        ({"objective": "truth"}, "got a str as objective"),
+    ],
+)
+def test_arguments_of_another_type_are_refused_by_name(wrong, message):
+    arguments = {"student": untrained(), "system": SYSTEM, "objective": OBJECTIVE} | wrong
+    # As users call it: without this suite's own check of types.
+    unchecked = inspect.unwrap(train_filter)
+    with pytest.raises(TypeError, match=message):
+        unchecked(**arguments, steps=1, key=jax.random.key(0))

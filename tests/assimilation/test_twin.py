@@ -118,6 +118,8 @@ def test_a_sweep_uses_the_cores_that_the_process_may_use(monkeypatch):
     monkeypatch.setattr(trials_module, "ThreadPoolExecutor", lambda count: workers.append(count) or pool(count))
     sweep(lambda trial: trial.ensembles, make_trials(SYSTEM, 1, truths=2, members=2, key=KEY))
     assert workers == [2]
+    monkeypatch.delattr(os, "sched_getaffinity")  # as on other systems than Linux
+    assert usable_cores() == 64
 
 
 def test_what_does_not_describe_a_system_is_refused():
@@ -129,10 +131,25 @@ def test_what_does_not_describe_a_system_is_refused():
         System(MODEL, OBSERVATION, STATE, observation_places=Places.apart(1))
     with pytest.raises(ValueError, match=r"one per variable, got shape \(2,\)"):
         System(MODEL, OBSERVATION, STATE, limit=jnp.ones(2))
+    for wrong in (-1.0, 0.0, float("nan"), jnp.array([1.0, -1.0, 1.0])):
+        with pytest.raises(ValueError, match="a limit is positive, got limit="):
+            System(MODEL, OBSERVATION, STATE, limit=wrong)
     with pytest.raises(ValueError, match="observation_places=Places"):
         System(MODEL, Observation(lambda z: z[:1] ** 2, 1.0), STATE).neighbourhoods()
     with pytest.raises(ValueError, match="components 0 to 7 of a state of 3"):
         System(MODEL, Observation([0, 7], 1.0), STATE)
+
+
+@pytest.mark.parametrize("wrong", [{"truths": 0}, {"members": 0}, {"spin": -1}])
+def test_impossible_trials_are_refused(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=f"{name}={value}"):
+        make_trials(SYSTEM, 2, **({"truths": 2, "members": 2} | wrong), key=KEY)
+
+
+def test_truths_may_begin_without_spinning_up():
+    trials = make_trials(SYSTEM, 2, truths=2, members=3, spin=0, disturbance=0.0, key=KEY)
+    assert jnp.allclose(trials.twins.truth[:, 0], MODEL(STATE), rtol=1e-5)
 
 
 def test_a_limit_may_be_one_per_variable(twin, ensemble):
@@ -151,6 +168,16 @@ def test_a_radius_beyond_the_neighbours_is_refused():
     trials = make_trials(ring, 4, truths=1, members=3, key=KEY)
     with pytest.raises(ValueError, match="beyond that of the neighbours, 2"):
         tune(lambda radius: LETKF(near, radius), {"radius": [1.0, 3.0]}, ring, trials, burn_in=1, key=KEY)
+
+
+def test_a_traced_radius_beyond_the_neighbours_counts_as_theirs():
+    """Not a wider taper that is cut off at their radius."""
+    ring = System(Lorenz96(8), Observation([0], 1.0), jnp.ones(8), Places.grid(8, period=8.0))
+    prior = jax.random.normal(KEY, (4, 8))
+    observed = ring.observation.window(jnp.array([2.0]))
+    analyse = jax.jit(lambda radius: LETKF(ring.neighbours(2.5), radius)(prior, observed, key=KEY))
+    assert jnp.array_equal(analyse(5.0), analyse(2.5))
+    assert not jnp.array_equal(analyse(2.5), analyse(2.0))
 
 
 def test_triples_hold_what_the_filter_saw(twin, ensemble):
@@ -304,3 +331,5 @@ def test_tuning_finds_the_optimum_and_handles_divergence(tmp_path):
     assert sorted(np.unique(surface["windows"])) == [30, 60]
     with pytest.raises(ValueError, match="no more than the burn-in of 59"):
         tune(lambda i: ETKF(), {"i": [1.0]}, SYSTEM, trials, burn_in=59, rungs=2, key=KEY)
+    with pytest.raises(ValueError, match="burn_in=-3"):
+        tune(lambda i: ETKF(), {"i": [1.0]}, SYSTEM, trials, burn_in=-3, key=KEY)

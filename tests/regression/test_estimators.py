@@ -260,6 +260,42 @@ def test_units_do_not_matter(fitted):
     assert np.isfinite(fitted.predict(np.array([[1e300]]), return_std=True)).all()
 
 
+@pytest.mark.parametrize("kind", [GGPRegressor, PretrainedGGPRegressor])
+def test_what_cannot_be_squared_in_double_precision_is_refused(kind):
+    X, y = wave()
+    for inputs, targets, message in [
+        (X, 1e200 * y, r"targets are at most 1e\+150, .* got 9.99e\+199"),
+        (X, 1e-200 * y, "targets have a standard deviation of at least 1e-150"),
+        (1e200 * X, y, r"inputs are at most 1e\+150"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            kind().fit(inputs, targets)
+
+
+def test_large_targets_are_predicted_and_their_posterior_in_single_precision_is_refused():
+    X, y = wave()
+    plain, large = (PretrainedGGPRegressor(correction=False).fit(X, unit * y) for unit in (1.0, 1e140))
+    for one, other in zip(plain.predict(X, return_cov=True), large.predict(X, return_cov=True), strict=True):
+        unit = 1e140 if one.ndim == 1 else 1e280
+        np.testing.assert_allclose(other / unit, one, rtol=1e-3, atol=1e-5)
+    assert np.isfinite(large.sample_y(X, 2)).all()
+    assert np.isfinite(large.validation_scores_["nlpd"]).all()
+    with pytest.raises(ValueError, match="use predict, sample_y or log_predictive_density"):
+        large.posterior(X)
+
+
+def test_inputs_that_single_precision_merges_are_counted_in_a_warning():
+    """Two bursts of readings within one second, a year apart; the readings of one burst alone are told apart."""
+    second = np.random.default_rng(0).uniform(size=20)
+    times = np.concatenate([1.7e9 + second, 1.7e9 + 365.25 * 86400 + second])[:, None]
+    y = np.tile(np.sin(9 * second), 2)
+    with pytest.warns(UserWarning, match="of 40 distinct inputs are merged.*use PretrainedGGPRegressor") as warned:
+        GGPRegressor(members=2, **SMALL).fit(times, np.stack([y, -y], axis=1))
+    assert len(warned) == 1
+    assert int(str(warned[0].message).split()[0]) >= 30
+    GGPRegressor(members=2, **SMALL).fit(times[:20], y[:20])
+
+
 def test_known_noise_is_the_least_spread():
     X, y = wave()
     _, std = GGPRegressor(members=2, noise=0.5, **SMALL).fit(X, y).predict(X, return_std=True)

@@ -163,6 +163,8 @@ def _check(error: np.ndarray) -> None:
     """Refuse what is no standard deviation or no covariance."""
     if not np.isfinite(error).all():
         raise ValueError("standard deviations and covariances are finite; leave values out by a mask or NaN instead")
+    if error.ndim < 2 and (error < 0).any():
+        raise ValueError(f"a standard deviation is not negative, got an error of {error.min():g}")
     if error.ndim == 2 and error.size:
         # Rounding of a matrix product in 32 bits.
         slack = 1e-5 * np.abs(error).max() * len(error)

@@ -32,7 +32,7 @@ class Lessons(eqx.Module):
     teacher: Int[Array, "L"]  # number of the teacher, where there are several
     observation: Observation
     runs: int = eqx.field(static=True)  # number of runs that the lessons are from
-    left_out: int = eqx.field(static=True)  # further runs that diverged or lost the truth, without a lesson
+    discarded: int = eqx.field(static=True)  # further runs that diverged or lost the truth, without a lesson
 
     @property
     def pairs(self) -> int:
@@ -64,7 +64,7 @@ class Lessons(eqx.Module):
             **{name: jnp.concatenate([getattr(x, name) for x in numbered]) for name in ARRAYS},
             observation=several[0].observation,
             runs=sum(x.runs for x in several),
-            left_out=sum(x.left_out for x in several),
+            discarded=sum(x.discarded for x in several),
         )
 
 
@@ -78,7 +78,7 @@ def teach(filter: Filter, system: System, trials: Trials, *, lost: float = 0.5, 
         >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.ones(3))
         >>> trials = make_trials(system, 20, truths=2, members=50, key=jax.random.key(0))
         >>> lessons = teach(EnKF(), system, trials, key=jax.random.key(1))
-        >>> lessons.prior.shape, lessons.pairs, lessons.left_out
+        >>> lessons.prior.shape, lessons.pairs, lessons.discarded
         ((40, 50, 3), 120, 0)
     """
     runs = run_trials(filter, system, trials, record=keep_triples, key=key)
@@ -98,5 +98,5 @@ def teach(filter: Filter, system: System, trials: Trials, *, lost: float = 0.5, 
         teacher=jnp.zeros(sound.size * seen.value.shape[1], int),
         observation=system.observation,
         runs=int(sound.size),
-        left_out=int(len(errors) - sound.size),
+        discarded=int(len(errors) - sound.size),
     )

@@ -80,6 +80,8 @@ class System(eqx.Module):
                 raise ValueError(f"{len(places.positions)} places are given for {count} {name}")
         if not isinstance(self.limit, float) and self.limit.shape not in {(), self.state.shape}:
             raise ValueError(f"a limit is a number or one per variable, got shape {self.limit.shape}")
+        if not isinstance(self.limit, jax.core.Tracer) and not np.all(np.asarray(self.limit) > 0):
+            raise ValueError(f"a limit is positive, got limit={self.limit}")
 
     @property
     def size(self) -> int:

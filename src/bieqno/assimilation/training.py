@@ -45,6 +45,9 @@ class Validation:
     def __post_init__(self) -> None:
         if self.truths < 1 or not 0 <= self.burn_in < self.windows:
             raise ValueError(f"a validation needs truths and windows beyond its burn-in, got {self}")
+        for name, count in (("every", self.every), ("patience", self.patience)):
+            if count is not None and count < 1:
+                raise ValueError(f"{name} of a validation is at least 1 or None, got {name}={count}")
 
 
 DEFAULT = Validation()
@@ -77,6 +80,15 @@ def train_filter(
         >>> bool(result.validations.min() < result.validations[0]), result.source_state[0].ensemble.shape
         (True, (16, 4, 3))
     """
+    for name, part, kind, expected in (
+        ("student", student, Filter, "a filter, such as LocalEnNF.untrained(...)"),
+        ("system", system, System, "a System(...)"),
+        ("objective", objective, Objective, "an objective, such as AgainstTruth()"),
+    ):
+        # A class has the methods of its instances.
+        if isinstance(part, type) or not isinstance(part, kind):
+            got = f"the class {part.__name__}" if isinstance(part, type) else f"a {type(part).__name__}"
+            raise TypeError(f"expected {expected}, got {got} as {name}")
     if not jax.tree.leaves(trainable(student)[0]):
         raise ValueError(f"{type(student).__name__} has no weights to train; train EnNF, LearnedGain or LocalEnNF")
     task_key, validation_key, fit_key = jax.random.split(key, 3)

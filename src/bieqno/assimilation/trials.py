@@ -47,12 +47,15 @@ def make_trials(
         >>> trials.twins.truth.shape, trials.ensembles.shape
         ((3, 5, 8), (3, 4, 8))
     """
+    for name, count, least in (("truths", truths, 1), ("members", members, 1), ("spin", spin, 0)):
+        if count < least:
+            raise ValueError(f"expected {name} of at least {least}, got {name}={count}")
     shape = system.state.shape
 
     def one(number: Int[Array, ""]) -> Trials:
         keys = jax.random.split(jax.random.fold_in(key, number), 5)
         near = system.state + disturbance * jax.random.normal(keys[0], shape)
-        first = spin_up(system, spin, state=near, key=keys[1])[-1]
+        first = spin_up(system, spin, state=near, key=keys[1])[-1] if spin else near
         twin = simulate(system, windows, state=first, key=keys[2])
         centre = first + spread * jax.random.normal(keys[3], shape)
         ensemble = centre + spread * jax.random.normal(keys[4], (members, *shape))

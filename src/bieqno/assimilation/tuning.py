@@ -73,6 +73,8 @@ def tune(
     if not rungs >= 1 or not 0 < keep < 1 or not chunk >= 1:
         raise ValueError(f"rungs and chunk are at least 1 and keep is between 0 and 1, got {rungs}, {chunk} and {keep}")
     shortest = round(length * keep ** (rungs - 1))
+    if burn_in < 0:
+        raise ValueError(f"a burn-in is a number of windows, got burn_in={burn_in}")
     if burn_in >= shortest:
         raise ValueError(f"the first rung has {shortest} of {length} windows, no more than the burn-in of {burn_in}")
     score, diverged = np.full(len(table), np.inf), np.ones(len(table))

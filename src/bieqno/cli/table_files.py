@@ -145,9 +145,9 @@ def _usable_inputs(
     texts = [name for name in others if not _is_numeric(frame[name]) and name not in categories]
     unnamed = [name for name in others if name not in texts and name.startswith("Unnamed:")]
     whys = {f"numbers left out: {', '.join(texts)}": texts, "a name left out (row numbers?)": unnamed}
-    for why, left_out in whys.items():
-        if left_out:
-            warn(f"{len(left_out)} column{'s' * (len(left_out) > 1)} of {source} without {why}")
+    for why, columns in whys.items():
+        if columns:
+            warn(f"{len(columns)} column{'s' * (len(columns) > 1)} of {source} without {why}")
     inputs = [name for name in others if name not in {*texts, *unnamed}]
     if not inputs:
         raise ValueError(f"{source} has no column of numbers left to predict from")

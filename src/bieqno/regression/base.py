@@ -154,7 +154,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         """Return the joint distribution of new noisy values at `X`; one per output if there are several.
 
         That of `GGPRegressor` is in single precision: for targets far from zero compared with their spread, prefer `predict`
-        and `sample_y`.
+        and `sample_y`. Targets whose variance is beyond its range are refused there.
         """
         X = self._checked_inputs(X)
         posteriors = tuple(process.posterior(X) for process in self.processes_)

@@ -23,6 +23,10 @@ FAR = 1e3
 """Inputs further out than this many standard deviations are taken to lie there: no network extrapolates that far."""
 
 
+LARGEST = 1e150
+"""Of inputs and targets: variances are in units of their squares."""
+
+
 class Scaling(eqx.Module):
     """Shift and scale of inputs and targets, as NumPy numbers of double precision."""
 
@@ -46,8 +50,16 @@ class Scaling(eqx.Module):
             >>> print(scaling.inputs(np.array([[3.0, 7.0]])), scaling.target_scale)
             [[2. 0.]] 0.005
         """
+        for name, values in (("inputs", X), ("targets", y)):
+            if np.abs(values).max() > LARGEST:
+                size = f"{np.abs(values).max():.3g}"
+                raise ValueError(f"{name} are at most {LARGEST:g}, so that their squares are finite, got {size}")
         # Predictions of a constant target shall stay within a thousandth of it.
-        return cls(X.mean(axis=0), _spread(X, 1.0), np.asarray(y.mean()), _spread(y, 1e-3))
+        found = cls(X.mean(axis=0), _spread(X, 1.0), np.asarray(y.mean()), _spread(y, 1e-3))
+        if found.target_scale < 1 / LARGEST:
+            spread = f"{found.target_scale:.3g}"
+            raise ValueError(f"targets have a standard deviation of at least {1 / LARGEST:g}, or none; got {spread}")
+        return found
 
     def inputs(self, X: np.ndarray) -> Float[np.ndarray, "n d"]:
         """Return inputs in scaled units, in double precision."""

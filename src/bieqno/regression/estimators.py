@@ -1,6 +1,7 @@
 """The two regressors: `PretrainedGGPRegressor`, zero-shot, and `GGPRegressor`, trained on the data as in the paper."""
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -11,7 +12,7 @@ import numpy as np
 from sklearn.utils._param_validation import Interval, StrOptions
 
 from bieqno.regression.base import AbstractRegressor, draw_seed
-from bieqno.regression.data import LEAST_ROWS, Table
+from bieqno.regression.data import LEAST_ROWS, Scaling, Table, floats
 from bieqno.regression.pretrained.fine_tuning import fine_tune
 from bieqno.regression.pretrained.table import TableProcess, fit_table
 from bieqno.regression.pretrained.weights import no_correction, shipped_correction
@@ -108,7 +109,8 @@ class GGPRegressor(AbstractRegressor, TrainingSettings):
     fold; the held-out loss decides when to stop, and the held-out errors recalibrate the variance. It takes minutes.
 
     Inputs are standardised in double precision and then rounded to single precision, in which the networks compute: two
-    inputs closer than about 1e-7 of the inputs' spread are the same to it. `PretrainedGGPRegressor` has no such limit.
+    inputs closer than about 1e-7 of the inputs' spread are the same to it, of which `fit` warns. `PretrainedGGPRegressor`
+    has no such limit.
 
     Args:
         noise: known standard deviation of the noise in `y`; None learns it.
@@ -164,6 +166,16 @@ class GGPRegressor(AbstractRegressor, TrainingSettings):
     def _fit_columns(
         self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, random: np.random.RandomState
     ) -> tuple[tuple[FittedEnsemble, ...], int]:
+        inputs = np.asarray(floats(Scaling.of(X, columns[:, 0]).inputs(X)))
+        distinct, seen = (len(np.unique(rows, axis=0)) for rows in (X, inputs))
+        # In a large data set a few are equal by chance, and do not matter.
+        if seen < 0.99 * distinct:
+            warnings.warn(
+                f"{distinct - seen} of {distinct} distinct inputs are merged with others in the precision of the networks; "
+                "use PretrainedGGPRegressor, which takes differences in double precision, or centre each group of inputs "
+                "and give the group as a column of its own",
+                stacklevel=4,
+            )
         settings = TrainingSettings(
             **{field.name: _plain(getattr(self, field.name)) for field in fields(TrainingSettings)}
         )

@@ -57,8 +57,14 @@ class LowRankPredictive(AbstractPredictive):
         """Yield the distribution, in scaled units, chunk by chunk, with the rows of `X` that it belongs to, -1 for padding."""
 
     def posterior(self, X: np.ndarray) -> LowRankGaussian:
-        """Return the joint distribution of new noisy values at `X`, in single precision."""
-        return self._scaled_posterior(X).affine(floats(self.scaling.target_scale), floats(self.scaling.target_shift))
+        """Return the joint distribution of new noisy values at `X`, in single precision, whose range must hold variances."""
+        scale, shift = float(self.scaling.target_scale), float(self.scaling.target_shift)
+        if floats(0.0).dtype == np.float32 and not (1e-15 < scale < 1e15 and abs(shift) < 1e30):
+            raise ValueError(
+                f"a posterior of targets of mean {shift:.3g} and standard deviation {scale:.3g} leaves the range of single "
+                "precision; use predict, sample_y or log_predictive_density, or give the targets in other units"
+            )
+        return self._scaled_posterior(X).affine(floats(scale), floats(shift))
 
     def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation at `X`, without keeping the covariance factor."""

@@ -15,6 +15,7 @@ _FLAGS = (
     "--headless",
     "--no-sandbox",
     "--disable-gpu",
+    "--enable-unsafe-swiftshader",  # WebGL without a graphics card, for figures in three dimensions
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -23,6 +24,7 @@ _FLAGS = (
     "--disable-dev-shm-usage",
     "--remote-debugging-pipe",
 )
+_ADVICE = ("willReadFrequently", "GPU stall due to ReadPixels")  # how Plotly's WebGL could be faster, not what is wrong
 PATIENCE = 60.0  # seconds for an answer; a start on a busy machine takes some
 
 
@@ -75,9 +77,10 @@ class Chromium:
         message, self._buffer = self._buffer.split(b"\0", 1)
         return json.loads(message)
 
-    def open(self, path, *, width, height, theme):
+    def open(self, path, *, width, height, theme, scripts=True):
         """Load a page from disk as a screen of that size and theme shows it, and wait until its script has run."""
         self.events.clear()
+        self.call("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.call(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
@@ -89,9 +92,14 @@ class Chromium:
             ],
         )
         self.call("Page.navigate", url=path.as_uri())
+        ready = "'complete'" if not scripts else "'complete' && document.documentElement.dataset.ready === 'yes'"
+        self.wait(f"location.protocol === 'file:' && document.readyState === {ready}")
+
+    def wait(self, condition):
+        """Wait until an expression in the page is true."""
         deadline = time.monotonic() + PATIENCE
-        while self.run("document.readyState + document.documentElement?.dataset.ready") != "completeyes":
-            assert time.monotonic() < deadline, f"the page is not ready: {self.complaints()}"
+        while not self.run(condition):
+            assert time.monotonic() < deadline, f"not true in time: {condition}; {self.complaints()}"
             time.sleep(0.05)
 
     def run(self, script):
@@ -128,11 +136,18 @@ class Chromium:
                 found.append(told["args"])
             if event.get("method") == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
                 found.append(told["entry"]["text"])
-        return found
+        return [one for one in found if not any(words in str(one) for words in _ADVICE)]
 
     def screenshot(self, path, *, full=True):
         """A picture of the page."""
         path.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", captureBeyondViewport=full)["data"]))
+
+    def picture(self, element):
+        """What is seen of an element, given by an expression, as PNG."""
+        area = self.run(
+            f"(({{x, y, width, height}}) => ({{x, y: y + scrollY, width, height}}))({element}.getBoundingClientRect())"
+        )
+        return self.call("Page.captureScreenshot", captureBeyondViewport=True, clip={**area, "scale": 1})["data"]
 
     def close(self):
         """End the browser."""

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import time
 from dataclasses import replace
 
 import chromium
@@ -70,7 +71,8 @@ def test_the_page_shows_claims_tables_settings_and_commands(page):
         assert words in text
     assert text.count("<figure") >= 9
     assert text.count('class="static"') >= 8
-    assert len(text) < 6e6
+    assert 'download="lorenz63-lorenz63-errors.csv"' in text
+    assert len(text) < 6e6  # most of it is Plotly
 
 
 def test_what_results_say_is_text_and_never_markup():
@@ -81,7 +83,7 @@ def test_what_results_say_is_text_and_never_markup():
     ]
     text = build_page([(Result(evil, evil, 0, tuple(rows), config={"command": evil}), {})])
     assert "<img src=x" not in text
-    assert text.count("</script>") == 2
+    assert text.count("</script>") == 3  # the figures, Plotly and the script
 
 
 COMPARED = (  # by `bieqno compare`
@@ -159,100 +161,187 @@ def test_page_fits_its_width_and_theme(opened, request):
     )
     assert light(background) == (theme == "light")
     assert light(ink) == (theme == "dark")
-    # Every figure was drawn, with a label for who does not see it.
+    # Every figure is drawn when it comes near, with a label for who does not see it.
+    for figure in opened.run("[...document.querySelectorAll('[data-chart]')].map((figure) => figure.id)"):
+        show(opened, figure)
+    assert opened.run("document.documentElement.scrollWidth") <= width
     assert opened.run(
-        "[...document.querySelectorAll('[data-chart] .live')].every((live) => live.querySelector('svg, canvas'))"
+        "[...document.querySelectorAll('.live, .table')].every((one) => one.ariaLabel && one.tabIndex === 0)"
     )
-    assert opened.run(
-        "[...document.querySelectorAll('.live svg, .live canvas')].every((f) => f.getAttribute('aria-label'))"
-    )
+    assert opened.run("[...document.querySelectorAll('.controls [name]')].every((input) => input.labels.length)")
     assert opened.run("[...document.images].every((image) => image.alt)")
+    # Plotly's offer to upload a figure to its cloud is not there.
+    assert opened.run("document.querySelectorAll('.modebar-btn').length") > 0
+    assert (
+        opened.run("document.querySelectorAll('.modebar-btn[data-title*=hare], .modebar-btn[data-title*=loud]').length")
+        == 0
+    )
+
+
+def show(browser, figure):
+    """Bring a figure near, wait until it is drawn, and return the expression that names it."""
+    found = f"document.getElementById('{figure}')"
+    browser.run(f"{found}.scrollIntoView()")
+    browser.wait(f"{found}.querySelector('.main-svg, canvas') !== null")
+    return found
+
+
+def choose(browser, figure, control, value):
+    """Set a native control as a user does."""
+    setting = f"i => {{ i.value = '{value}'; i.dispatchEvent(new Event('input', {{bubbles: true}})); }}"
+    browser.run(f"({setting})({figure}.querySelector('[name={control}]'))")
+
+
+def names(figure):
+    return f"{figure}.querySelector('.live').data.map((trace) => trace.name)"
 
 
 @needs_browser
 def test_controls_work(browser, page):
     browser.open(page, width=1100, height=900, theme="light")
-    plot = "document.getElementById('lorenz63-lorenz63-errors')"
-    drawn = f"{plot}.querySelectorAll('[data-series=\"EnNF\"]').length"
-    assert browser.run(drawn) == 1
-    browser.run(f"{plot}.querySelector('[data-method=\"EnNF\"]').click()")
-    assert browser.run(drawn) == 0
-    assert browser.run(f"{plot}.querySelector('[data-method=\"EnNF\"]').getAttribute('aria-pressed')") == "false"
-    browser.run(f"{plot}.querySelector('[data-method=\"EnNF\"]').click()")
+    plot = show(browser, "lorenz63-lorenz63-errors")
+    box = f"{plot}.querySelector('[value=\"EnNF\"]')"
+    assert "EnNF" in browser.run(names(plot))
+    browser.run(f"{box}.focus()")
+    browser.key(" ")
+    assert browser.run(f"{box}.checked") is False
+    assert "EnNF" not in browser.run(names(plot))
+    browser.key(" ")
+    assert "EnNF" in browser.run(names(plot))
 
-    # By keyboard and by pointer the same values are read.
-    browser.run(f"{plot}.querySelector('svg').focus()")
+    # By keyboard and by pointer the same values are read, and they are those of the table.
+    browser.run(f"{plot}.querySelector('.live').focus()")
     browser.key("ArrowRight")
+    browser.wait(f"{plot}.querySelector('.readout').textContent.includes('EnNF : 0.105')")
     by_key = browser.run(f"{plot}.querySelector('.readout').textContent")
-    assert "ensemble size N 2" in by_key
-    assert "EnNF 0.105" in by_key
-    browser.key("ArrowRight")
-    browser.run(f"{plot}.scrollIntoView()")
-    area = browser.run(f"{plot}.querySelector('svg').getBoundingClientRect().toJSON()")
+    browser.run("Plotly.Fx.unhover(document.activeElement)")
+    area = browser.run(f"{plot}.querySelector('.nsewdrag').getBoundingClientRect().toJSON()")
     browser.mouse("mouseMoved", area["x"] + 0.1 * area["width"], area["y"] + area["height"] / 2)
-    assert browser.run(f"{plot}.querySelector('.readout').textContent") == by_key
+    seen = f"[...{plot}.querySelectorAll('.hoverlayer text')].map((text) => text.textContent).join(' · ')"
+    browser.wait(f"{seen} !== ''")
+    assert browser.run(seen) == by_key
 
     # With no method left there is nothing to read, and nothing goes wrong.
-    buttons = f"{plot}.querySelectorAll('[aria-pressed=true]').forEach((button) => button.click())"
-    browser.run(buttons)
-    browser.run(f"{plot}.querySelector('svg').focus()")
+    browser.run(f"{plot}.querySelectorAll(':checked').forEach((box) => box.type === 'checkbox' && box.click())")
+    browser.run(f"{plot}.querySelector('.live').focus()")
     browser.key("ArrowLeft")
     assert browser.complaints() == []
+    assert browser.run(names(plot)) == []
 
     # Another view has other values.
-    browser.run(
-        f"(s => {{ s.selectedIndex = 1; s.dispatchEvent(new Event('change')); }})({plot}.querySelector('select'))"
-    )
-    assert browser.run(f"{plot}.querySelector('select').value") == "unseen truths"
+    browser.run(f"{plot}.querySelector('[value=\"EnNF\"]').click()")
+    first = browser.run(f"{plot}.querySelector('select').value")
+    choose(browser, plot, "view", "unseen truths")
+    assert (first, browser.run(names(plot))) == ("the paper's truth", ["EnNF"])
 
 
 @needs_browser
 def test_slider_picks_the_ensemble_size_and_the_orbit_turns(browser, page):
     browser.open(page, width=1100, height=900, theme="light")
-    orbit = "document.getElementById('lorenz63-lorenz63-orbit')"
-    picture = f"{orbit}.querySelector('canvas').toDataURL()"
-    browser.run(f"{orbit}.scrollIntoView()")
-    first = browser.run(picture)
-    browser.run(f"{orbit}.querySelector('input').focus()")
+    orbit = show(browser, "lorenz63-lorenz63-orbit")
+    live, size = f"{orbit}.querySelector('.live')", f"{orbit}.querySelector('[name=size]')"
+    browser.wait(f"{live}.querySelector('canvas') !== null")
+    first, names_first = browser.picture(live), browser.run(names(orbit))
+    browser.run(f"{size}.focus()")
     browser.key("ArrowRight")
-    assert browser.run(f"{orbit}.querySelector('output').textContent") == "4"
-    assert browser.run(f"{orbit}.querySelector('input').getAttribute('aria-valuetext')") == "4 members"
-    second = browser.run(picture)
+    assert browser.run(f"{orbit}.querySelector('.controls label').textContent") == "Ensemble size N = 4 "
+    assert browser.run(f"{size}.ariaValueText") == "4"
+    assert names_first == ["truth", "EnKF, N = 2", "EnNF, N = 2"]
+    assert browser.run(names(orbit)) == ["truth", "EnKF, N = 4", "EnNF, N = 4"]
+    second = browser.picture(live)
     assert second != first
-    browser.run(f"{orbit}.querySelector('canvas').focus()")
+    # The path up to a time is shorter; the truth stays.
+    lengths = f"{live}.data.map((trace) => trace.x.length)"
+    whole = browser.run(lengths)
+    choose(browser, orbit, "time", 0)
+    assert browser.run(lengths) == [whole[0], whole[1] // 12, whole[2] // 12]
+    choose(browser, orbit, "time", 11)
+
+    eye = f"JSON.stringify({live}.layout.scene.camera.eye)"
+    before = browser.run(eye)
+    browser.run(f"{live}.focus()")
     browser.key("ArrowLeft")
-    third = browser.run(picture)
+    turned = browser.run(eye)
+    assert turned != before
+    third = browser.picture(live)
     assert third != second
-    x, y = browser.run(f"(({{x, y}}) => [x + 100, y + 100])({orbit}.querySelector('canvas').getBoundingClientRect())")
+    x, y = browser.run(f"(({{x, y}}) => [x + 300, y + 200])({live}.getBoundingClientRect())")
+    browser.mouse("mouseMoved", x, y)
     browser.mouse("mousePressed", x, y, buttons=1)
-    browser.mouse("mouseMoved", x + 60, y + 20, buttons=1)
+    for step in (20, 40, 60):
+        browser.mouse("mouseMoved", x + step, y + step / 3, buttons=1)
+        time.sleep(0.1)  # the scene follows the pointer once per frame
     browser.mouse("mouseReleased", x + 60, y + 20)
-    assert browser.run(picture) != third
+    browser.wait(f"{eye} !== '{turned}'")
+    dragged = browser.run(eye)
+    choose(browser, orbit, "size", 0)
+    assert browser.run(eye) == dragged  # another size is seen from the same side
 
 
 @needs_browser
 def test_waves_show_values_and_divergence(browser, page):
     browser.open(page, width=390, height=900, theme="dark")
-    waves = "document.getElementById('lorenz96-lorenz96-waves')"
-    panels = f"{waves}.querySelectorAll('canvas').length"
-    assert browser.run(panels) == 5  # the truth, and of the paper's two the mean and its error
-    browser.run(f"{waves}.querySelector('[data-method=\"EnKF tuned\"]').click()")
-    assert browser.run(panels) == 7
-    browser.run(f"(s => {{ s.value = 1; s.dispatchEvent(new Event('input')); }})({waves}.querySelector('input'))")
-    browser.run(f"{waves}.querySelector('canvas').focus()")
-    for _ in range(5):
-        browser.key("ArrowUp")
-    told = browser.run(f"{waves}.querySelector('.readout').textContent")
-    assert "truth" in told
-    assert "EnKF diverged" in told
+    waves = show(browser, "lorenz96-lorenz96-waves")
+    both = ["EnKF", "error of EnKF"]
+    assert browser.run(names(waves)) == ["truth", *both, "EnNF", "error of EnNF"]  # the paper's two
+    choose(browser, waves, "first", "EnKF tuned")
+    assert "EnKF, tuned" in browser.run(names(waves))
+    choose(browser, waves, "first", "EnKF")
+    choose(browser, waves, "size", 1)
+    gone = f"{waves}.querySelector('.live').data.find((trace) => trace.name === 'EnKF').z.filter(Number.isNaN).length"
+    assert browser.run(gone) == 9 * 24  # from the fourth window on
+    browser.run(f"{waves}.querySelector('.live').focus()")
+    browser.key("ArrowRight")
+    browser.key("ArrowUp")
+    browser.wait(f"{waves}.querySelector('.readout').textContent.includes('truth1.00, 2.00: ')")
+
+
+@needs_browser
+def test_tables_are_sorted_by_any_column(browser, page):
+    browser.open(page, width=1100, height=900, theme="light")
+    table = "document.querySelector('#lorenz63 .table table')"
+    column = f"[...{table}.tBodies[0].rows].map((row) => row.cells[3].textContent)"
+    before = browser.run(column)
+    browser.run(f"{table}.tHead.rows[0].cells[3].querySelector('button').focus()")
+    browser.key(" ")
+    up = browser.run(column)
+    assert browser.run(f"{table}.tHead.rows[0].cells[3].ariaSort") == "ascending"
+    browser.key(" ")
+    down = browser.run(column)
+    values = [float(text.split()[0]) for text in up if text and "diverged" not in text]
+    assert values == sorted(values)
+    assert [float(text.split()[0]) for text in down if text and "diverged" not in text] == values[::-1]
+    assert sorted(up) == sorted(before)
+    assert "diverged" in up[-1] + up[-2] + up[-3]  # what has no value comes last, in both orders
+    assert "diverged" in down[-1] + down[-2] + down[-3]
+
+
+def hidden(browser, selector):
+    return browser.run(f"getComputedStyle(document.querySelector('{selector}')).display") == "none"
 
 
 @needs_browser
 def test_print_shows_the_static_figures(browser, page):
     browser.open(page, width=1100, height=900, theme="light")
-    shown = "getComputedStyle(document.querySelector('[data-chart] .static')).display"
-    assert browser.run(shown) == "none"
+    assert hidden(browser, "[data-chart] .static")
     browser.call("Emulation.setEmulatedMedia", media="print")
-    assert browser.run(shown) == "block"
-    assert browser.run("getComputedStyle(document.querySelector('[data-chart] .live')).display") == "none"
+    assert not hidden(browser, "[data-chart] .static")
+    assert hidden(browser, "[data-chart] .live")
+    assert hidden(browser, "[data-chart] .controls")
     browser.call("Emulation.setEmulatedMedia", media="")
+
+
+@needs_browser
+def test_without_scripts_tables_images_and_numbers_remain(browser, page):
+    try:
+        browser.open(page, width=390, height=900, theme="light", scripts=False)
+        assert not hidden(browser, "[data-chart] .static")
+        assert hidden(browser, "[data-chart] .live")
+        assert hidden(browser, "[data-chart] .controls")
+        assert not hidden(browser, "#lorenz63 .table")
+        assert browser.run(
+            "document.querySelector('#lorenz63-lorenz63-errors a[download]').href.startsWith('data:text/csv')"
+        )
+        assert browser.run("document.documentElement.scrollWidth") <= 390
+    finally:
+        browser.call("Emulation.setScriptExecutionDisabled", value=False)

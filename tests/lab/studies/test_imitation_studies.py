@@ -121,7 +121,7 @@ def test_lorenz63_from_end_to_end():
     methods = {row.method for row in result.rows if row.protocol == "unseen"}
     assert methods == {"baseline", "EnKF", "EnNF", "EnKF tuned", "ETKF tuned", "particle filter"}
     assert all(np.isfinite(row.value) for row in result.select(method="EnNF"))
-    assert result.value("training", "teacher", "runs_left_out") == 0
+    assert result.value("training", "teacher", "runs_discarded") == 0
     # The winner of the tuning is told, and one of those that took part.
     found = result.value("N=2", "ETKF tuned", "inflation")
     assert found in INFLATIONS_63

@@ -2,7 +2,7 @@
 
 import dataclasses
 import pickle
-import threading
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -272,7 +272,7 @@ def test_fine_tuning_is_accepted_by_rows_that_neither_trained_nor_stopped_it(cor
     folds = jnp.arange(OBSERVATIONS) % fine_tuning.FOLDS
     found = fine_tuning._predict_by_experts(process.widened(around), start.context.units)
     values = jnp.asarray(targets, jnp.float32)
-    rows = fine_tuning.LeftOutRows(*found, start.context, values, folds)
+    rows = fine_tuning.LeaveOneOutRows(*found, start.context, values, folds)
     changed = dataclasses.replace(rows, values=jnp.where(folds == fine_tuning.FOLDS - 1, 99.0, values))
     members = jax.tree.map(lambda x: jnp.broadcast_to(x, (5, *x.shape)) if eqx.is_array(x) else x, correction)
 
@@ -285,6 +285,44 @@ def test_fine_tuning_is_accepted_by_rows_that_neither_trained_nor_stopped_it(cor
     assert stop == stop_changed
     assert np.array_equal(before[:-1], after[:-1])
     assert not np.array_equal(before[-1], after[-1])  # the one whose weights are used trains on all rows
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_the_last_fold_alone_accepts(correction, monkeypatch, accepted):
+    """A training that mends what predicts the last fold and nothing else is kept; one that mends all else is not."""
+    _, inputs, targets = surface()
+    wrong = condition(too_high(correction), inputs, targets)
+    mended = (jnp.arange(fine_tuning.FOLDS + 1) == fine_tuning.FOLDS - 1) == accepted
+
+    def fit(members, *_, **__):
+        arrays, rest = eqx.partition(members, eqx.is_array)
+        good = eqx.filter(correction, eqx.is_array)
+        chosen = jax.tree.map(lambda m, g: jax.vmap(lambda own, yes: jnp.where(yes, g, own))(m, mended), arrays, good)
+        return SimpleNamespace(module=eqx.combine(chosen, rest), best_step=7)
+
+    monkeypatch.setattr(fine_tuning, "fit", fit)
+    monkeypatch.setattr(process, "correction_weight", lambda factors, rows: np.ones(len(rows)))
+    assert (fine_tune(wrong) is not wrong) == accepted
+
+
+def test_rows_of_the_last_fold_do_not_recalibrate_what_they_judge(correction):
+    _, inputs, targets = surface()
+    start = condition(correction, inputs, targets)
+    folds = np.arange(OBSERVATIONS) % fine_tuning.FOLDS
+    first, *others = np.flatnonzero(folds == fine_tuning.FOLDS - 1)
+    errors = start.held_out.error / start.held_out.std
+    losses = []
+    for error in (0.0, 50.0):
+        errors[first] = error
+        found = metrics.HeldOut(errors.copy(), np.ones(OBSERVATIONS))
+        factor = found.recalibration()
+        found = metrics.HeldOut(found.error, np.sqrt(factor) * found.std)
+        losses.append(
+            fine_tuning.accepting_losses(dataclasses.replace(start, held_out=found, variance_factor=factor), folds)
+        )
+    assert losses[1][0] > losses[0][0] + 100
+    np.testing.assert_allclose(losses[0][1:], losses[1][1:], rtol=1e-12)
+    assert len(losses[0]) == 1 + len(others)
 
 
 def test_observations_are_left_out_one_by_one(correction):
@@ -330,26 +368,6 @@ def test_bursts_a_year_apart_are_resolved():
     assert std.max() < 0.05
     middle = model.predict(start.mean(axis=0, keepdims=True), return_std=True)
     assert np.isfinite(middle).all()
-
-
-def test_threads_that_predict_and_fit_end():
-    points, inputs, targets = surface()
-    model = PretrainedGGPRegressor(correction=False).fit(inputs, targets)
-    expected, found = model.predict(points), {}
-
-    def predicts(i):
-        found[i] = model.predict(points)
-
-    def fits(i):
-        found[i] = PretrainedGGPRegressor(correction=False).fit(inputs, targets).predict(points)
-
-    threads = [threading.Thread(target=fits if i < 2 else predicts, args=(i,), daemon=True) for i in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-    assert len(found) == 6
-    assert all(np.array_equal(values, expected) for values in found.values())
 
 
 def test_the_shipped_correction_knows_jumps():

@@ -45,7 +45,8 @@ class LETKF(eqx.Module):
     """An ETKF for each variable with the observations near it, whose errors grow with distance.
 
     Cost and memory are linear in the number of variables. The influence of an observation ends at `radius`, at most that
-    of the neighbours. Correlated errors are whitened by the symmetric root of R first, which keeps every value nearest to
+    of the neighbours: a larger one is refused, or counts as theirs where it is traced (in `jit`, `vmap`, `grad`) and has no
+    value yet. Correlated errors are whitened by the symmetric root of R first, which keeps every value nearest to
     its place.
 
     Example:
@@ -63,7 +64,7 @@ class LETKF(eqx.Module):
     radius: float | Float[Array, ""]
 
     def __check_init__(self) -> None:
-        # A traced radius has no value yet; `tune` checks its grid before it traces.
+        # `tune` checks its grid before it traces. An `eqx.error_if` would keep its program out of the compilation cache.
         known = self.neighbours.radius * (1 + 1e-6)  # rounding in 32 bits
         if not isinstance(self.radius, jax.core.Tracer) and float(self.radius) > known:
             raise ValueError(
@@ -87,7 +88,8 @@ class LETKF(eqx.Module):
         # all digits; it counts as this share of the spread, 2 % in 32 bits and 0.01 % in 64.
         share = float(np.finfo(rows.dtype).eps) ** 0.25
         rows = rows / jnp.maximum(1, share * jnp.linalg.norm(rows[:, :-1], axis=1, keepdims=True))
-        weight = jnp.sqrt(gaspari_cohn(self.neighbours.distance, self.radius)).astype(rows.dtype)
+        radius = jnp.minimum(self.radius, self.neighbours.radius)
+        weight = jnp.sqrt(gaspari_cohn(self.neighbours.distance, radius)).astype(rows.dtype)
 
         def analyse(
             a: Float[Array, "b N"], near: Int[Array, "b k"], weight: Float[Array, "b k"]

@@ -18,7 +18,7 @@ import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.models.forecast import forecast
-from bieqno.assimilation.objectives.objective import Task
+from bieqno.assimilation.objectives.objective import Task, check_learning_rate
 from bieqno.assimilation.observation import Filter
 from bieqno.assimilation.system import Climate, System
 
@@ -53,6 +53,7 @@ class AgainstTruth:
             raise ValueError(f"the share of missing observations is (low, high) within 0 and 1, got {self.missing}")
         if self.unroll < 1:
             raise ValueError(f"at least one window is differentiated through, got unroll={self.unroll}")
+        check_learning_rate(self.learning_rate)
 
     def task(self, student: Filter, system: System, *, steps: int, key: PRNGKeyArray) -> Task:
         """Prepare the training: free runs for the climate, and the first ensembles."""

@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.lessons import Lessons
 from bieqno.assimilation.models.forecast import Model, forecast
-from bieqno.assimilation.objectives.objective import Task
+from bieqno.assimilation.objectives.objective import Task, check_learning_rate
 from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.system import System
 
@@ -49,6 +49,12 @@ class Imitation:
     translation: float = 0.0
     learning_rate: float = 2e-3
     microbatches: int = 1
+
+    def __post_init__(self) -> None:
+        check_learning_rate(self.learning_rate)
+        for name in ("shift", "noise", "translation"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"a displacement is not negative, got {name}={getattr(self, name)}")
 
     def task(self, student: Any, system: System, *, steps: int, key: PRNGKeyArray) -> Task:
         """Prepare the training; the key is not needed."""
@@ -105,11 +111,11 @@ class LessonSource(eqx.Module):
 
     def _draw(self, count: int, key: PRNGKeyArray) -> Int[Array, "b"]:
         """Draw numbers of lessons; the first of a run is left out where the window before it is needed."""
-        left_out = 0 if self.model is None else 1
+        first = 0 if self.model is None else 1
         run_key, window_key = jax.random.split(key)
         windows = self.lessons.prior.shape[0] // self.lessons.runs
         run = jax.random.randint(run_key, (count,), 0, self.lessons.runs)
-        return run * windows + jax.random.randint(window_key, (count,), left_out, windows)
+        return run * windows + jax.random.randint(window_key, (count,), first, windows)
 
     def _examples(self, size: int, key: PRNGKeyArray) -> Example:
         """Draw lessons, members of each, and how far they are displaced."""

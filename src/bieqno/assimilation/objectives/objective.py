@@ -1,5 +1,6 @@
 """What an objective is: it knows ensemble sizes, and prepares a training with a student on a system."""
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -31,3 +32,9 @@ class Objective(Protocol):
 
     def task(self, student: Filter, system: System, *, steps: int, key: PRNGKeyArray) -> Task:
         """Prepare the training; a ValueError if the student cannot be trained so."""
+
+
+def check_learning_rate(value: float) -> None:
+    """Refuse what is no learning rate."""
+    if not 0 < value < math.inf:
+        raise ValueError(f"a learning rate is positive and finite, got learning_rate={value}")

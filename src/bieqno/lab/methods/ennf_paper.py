@@ -48,7 +48,7 @@ def imitation_study(
         lessons = paper_lessons(s, paper, record_key, run_key)
         begun = time.perf_counter()
         ennf = imitate(s, run.between(0.0, 0.5), paper.system, lessons, key=train_key)
-        facts = {"seconds": time.perf_counter() - begun, "pairs": lessons.pairs, "runs_left_out": lessons.left_out}
+        facts = {"seconds": time.perf_counter() - begun, "pairs": lessons.pairs, "runs_discarded": lessons.discarded}
         return {"filter": filters.as_array(ennf), **{name: np.array(float(value)) for name, value in facts.items()}}
 
     learned = run.cases.take("training", learn) if run.wants(LEARNED) else {}
@@ -62,7 +62,7 @@ def imitation_study(
     if limit is not None and s.particles:
         methods.append((filters.fixed("particle filter", lambda: limit), (s.particles,)))
     rows, arrays = compare_on_paper(run.between(0.5, 1.0), methods, cases)
-    facts = {"seconds": LEARNED, "pairs": "teacher", "runs_left_out": "teacher"} if learned else {}
+    facts = {"seconds": LEARNED, "pairs": "teacher", "runs_discarded": "teacher"} if learned else {}
     return [*rows, *(Row.of("training", of, name, [float(learned[name])]) for name, of in facts.items())], arrays
 
 

@@ -1,173 +1,152 @@
-"""The data of the page's interactive figures, as the script draws them; their texts are in ``assets/figures.json``.
+"""Interactive figures as data: the numbers as one table, and how Plotly draws its columns; texts are in ``assets/figures.json``.
 
-A chart has views, of which one is selected, and series of a method and perhaps an ensemble size, which a slider selects.
+A page holds the table once, as the CSV file that can be downloaded under the figure; the script draws the numbers from there.
 """
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-import xarray as xr
+import pandas as pd
 
-from bieqno.lab.report import pivots
-from bieqno.lab.report.filter_figures import ONE_SIZE
-from bieqno.lab.report.style import PAPERS_TWO
-from bieqno.lab.results import Result
+from bieqno.lab.report.style import Style, style_of
+
+Column: TypeAlias = str | Sequence[tuple[str, int]]
+"""A column of the table, or a sum of columns with factors."""
+INK, RULE = "var(--ink)", "var(--rule)"  # the script puts the colours of the theme in their places
+_BLACK = "#000000"  # of what is not a method but a limit; it follows the theme
+_DASHES = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+_SYMBOLS = {
+    "o": "circle", "^": "triangle-up", "v": "triangle-down", "<": "triangle-left", ">": "triangle-right", "s": "square",
+    "D": "diamond", "d": "diamond-tall", "P": "cross", "X": "x", "x": "x-thin-open", "*": "star", "p": "pentagon",
+    "h": "hexagon", "8": "octagon", ".": "circle",
+}  # fmt: skip
+
+
+class Trace(NamedTuple):
+    """What Plotly draws: its look, its numbers as columns of the rows from `first` to `last`, and when it is shown.
+
+    `when` holds the values of controls with which the trace is shown. With a `pace`, the control "time" shows that many rows
+    for each of its steps.
+    """
+
+    look: Mapping[str, Any]
+    columns: Mapping[str, Column] = {}
+    rows: tuple[int, int] = (0, 0)
+    when: Mapping[str, str] = {}
+    pace: int = 0
+
+
+class Control(NamedTuple):
+    """A native control: "select", "range" (a slider) or "methods" (boxes to check), its values, and those that are chosen."""
+
+    kind: str
+    name: str
+    label: str
+    values: Sequence[str]
+    chosen: Sequence[str] = ()
 
 
 class Chart(NamedTuple):
-    """The data of an interactive figure, and the names of the static figures that replace it in print."""
+    """An interactive figure, and the names of the static figures that replace it in print and without scripts."""
 
     name: str
-    data: dict[str, Any]
-    static: tuple[str, ...]
+    table: pd.DataFrame
+    traces: Sequence[Trace]
+    layout: Mapping[str, Any]
+    controls: Sequence[Control] = ()
+    static: Sequence[str] = ()
+    narrow: Mapping[str, Any] = {}  # what of the layout differs on a small screen
+    axes: Mapping[str, Any] = {}  # what of the vertical axis differs between the views
+
+    def data(self) -> dict[str, Any]:
+        """Return the figure for the script: columns by number."""
+        places = {str(name): place for place, name in enumerate(self.table.columns)}
+
+        def terms(column: Column) -> list[list[int]]:
+            pairs = [(column, 1)] if isinstance(column, str) else column
+            return [[places[name], factor] for name, factor in pairs]
+
+        traces = [
+            trace._asdict() | {"columns": {key: terms(column) for key, column in trace.columns.items()}}
+            for trace in self.traces
+        ]
+        return {"traces": traces, "layout": self.layout, "narrow": self.narrow, "axes": self.axes}
 
 
-def charts(result: Result) -> Iterator[Chart]:
-    """Yield the interactive figures of a study; none if only tables or static figures show it."""
-    if not pivots.protocols(result):
-        yield from _regression_charts(result)
-    elif "distances" not in result.arrays and not pivots.of_growth(result):
-        yield _errors(result)
-        if "paper" in result.arrays:
-            data = result.arrays["paper"]
-            yield _orbit(data) if data.sizes["variable"] == 3 else _waves(data)
-            yield _dynamics(data)
+def stacked(
+    blocks: Mapping[str, Mapping[str, Any]], heading: str = "case"
+) -> tuple[pd.DataFrame, dict[str, tuple[int, int]]]:
+    """Return tables one under another with their names as first column, and the rows of each."""
+    frames = {title: pd.DataFrame(columns) for title, columns in blocks.items()}
+    table = pd.concat(frames, names=[heading]).reset_index(level=0).reset_index(drop=True)
+    ends = np.cumsum([0, *(len(frame) for frame in frames.values())]).tolist()
+    return table, {title: (ends[k], ends[k + 1]) for k, title in enumerate(frames)}
 
 
-def _plot(views: dict[str, Any], x: str, y: str, limits: list[float] | None = None, **more: Any) -> dict[str, Any]:
-    return {"kind": "plot", "x": {"label": x}, "y": {"label": y, "limits": limits}, "views": views, **more}
-
-
-def _thin(count: int, most: int) -> np.ndarray:
+def thin(count: int, most: int) -> np.ndarray:
     """Return at most about `most` of `count` indices, with the first and the last."""
     return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
-def _short(values: Any, digits: int = 4) -> list[float | None]:
-    """Return the numbers with few digits in one list; None for what is not finite."""
-    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in np.ravel(values).tolist()]
+def line(method: str, *, marker: bool = False, width: float = 2.0, **look: Any) -> dict[str, Any]:
+    """Return the look of a method's line."""
+    style = style_of(method)
+    drawn = {"type": "scatter", "mode": "lines", "name": style.label, "hovertemplate": "%{y:.4g}", **look}
+    color = INK if style.color == _BLACK else style.color
+    drawn["line"] = {"color": color, "dash": _DASHES[style.line], "width": width}
+    if marker:
+        drawn |= {"mode": "lines+markers", "marker": {"symbol": _SYMBOLS[style.marker], "size": 7, "color": color}}
+    return drawn
 
 
-def _errors(result: Result) -> Chart:
-    views: dict[str, Any] = {}
-    metric = pivots.error_metric(result)
-    for protocol in pivots.protocols(result):
-        series = [
-            {
-                "method": method,
-                "x": [row.ensemble_size for row in rows],
-                "y": _short([row.value for row in rows]),
-                "error": _short([row.stderr or 0.0 for row in rows]),
-                "diverged": [row.diverged or 0 for row in rows],
-                "flat": len(rows) == 1 and method in ONE_SIZE,
-            }
-            for method, rows in pivots.by_method(result.select(protocol=protocol, metric=metric)).items()
-        ]
-        if series:
-            views[pivots.PROTOCOL_NAMES.get(protocol, protocol)] = {"series": series}
-    data = _plot(views, "ensemble size N", pivots.FILTER_METRICS[metric].name)
-    data["x"]["log"] = data["y"]["log"] = True
-    return Chart("errors", data, ("errors",))
+def truth_line(name: str = "truth", **look: Any) -> dict[str, Any]:
+    """Return the look of the truth, or of what else all lines are compared with."""
+    drawn = {"type": "scatter", "mode": "lines", "name": name, "hovertemplate": "%{y:.4g}"}
+    return drawn | {"line": {"color": INK, "width": 1.2}} | look
 
 
-def _entries(data: xr.Dataset) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the index of each stored entry and the head of its series; the particle filter's series is not stored."""
-    for place, (method, size) in enumerate(zip(data["method"].values, data["ensemble_size"].values, strict=True)):
-        if method != "particle filter":
-            yield place, {"method": str(method), "size": None if method == "baseline" else int(size)}
+def swatch(style: Style) -> str:
+    """Return a short line as a method's lines are drawn, as SVG."""
+    dashes = {"-": "", "--": "6 3", "-.": "6 2 2 2", ":": "2 3"}[style.line]
+    color = "currentColor" if style.color == _BLACK else style.color
+    return (
+        '<svg class="swatch" width="26" height="8" aria-hidden="true">'
+        f'<line x1="0" y1="4" x2="26" y2="4" stroke="{color}" stroke-width="3" stroke-dasharray="{dashes}"/></svg>'
+    )
 
 
-def _of_sizes(data: xr.Dataset) -> dict[str, Any]:
-    """Return the ensemble sizes of stored series, and the methods that are shown first."""
-    return {"sizes": sorted({head["size"] for _, head in _entries(data)} - {None}), "first": PAPERS_TWO}
+def axis(title: str = "", **more: Any) -> dict[str, Any]:
+    """Return an axis in the colours of the theme."""
+    made = {"title": {"text": title, "standoff": 8}, "gridcolor": RULE, "linecolor": RULE, "zeroline": False}
+    return made | {"automargin": True} | more
 
 
-def _orbit(data: xr.Dataset) -> Chart:
-    windows = data.sizes["window"]
-    steps, span = data.sizes["step"] // windows, min(24, windows)
-    first = max(0, min(100, windows - span))
-    part = np.arange(first * steps, (first + span) * steps, 2)
-    paths = [{**head, "path": _short(data["path"].values[place, part], 3)} for place, head in _entries(data)]
-    content = {"kind": "orbit", "truth": _short(data["true_path"].values[part], 3), "series": paths}
-    return Chart("orbit", content | _of_sizes(data), ("trajectories",))
+def log_axis(title: str, values: Iterable[float]) -> dict[str, Any]:
+    """Return a logarithmic axis with round numbers in the range of the values, a handful of them."""
+    finite = [value for value in values if math.isfinite(value) and value > 0] or [1.0]
+    low, high = min(finite) / 1.15, max(finite) * 1.15
+    leads = (1, 2, 5) if high / low > 8 else (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    ticks = [round(lead * 10.0**power, 12) for power in powers for lead in leads if low <= lead * 10.0**power <= high]
+    ends = [math.log10(low), math.log10(high)]
+    return axis(title, type="log", range=ends, tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks])
 
 
-def _waves(data: xr.Dataset) -> Chart:
-    span, columns = min(50, data.sizes["window"]), data.sizes["variable"]  # as in the paper's figure
-    time = data["time"].values[:span]
-    means = data["mean"].values[:, 0, :span][:, ::-1]
-    series = [{**head, "values": _short(means[place], 3)} for place, head in _entries(data)]
-    view = {"rows": span, "columns": columns, "aspect": 0.7, "extent": [1, columns, float(time[0]), float(time[-1])]}
-    view |= {"truth": _short(data["truth"].values[0, :span][::-1], 3), "series": series}
-    content = {"kind": "images", "axes": ["variable", "time"], "views": {"": view}}
-    return Chart("waves", content | _of_sizes(data), ("waves",))
+def layout(x: Mapping[str, Any], y: Mapping[str, Any], height: int = 400, **more: Any) -> dict[str, Any]:
+    """Return the layout of one pair of axes; the legend is made of native controls."""
+    return {
+        "xaxis": x, "yaxis": y, "height": height, "hovermode": "x unified", "showlegend": False, "dragmode": "pan",
+        "hoverdistance": -1,
+        "margin": {"l": 50, "r": 10, "t": 10, "b": 45}, "font": {"color": INK, "family": "system-ui, sans-serif", "size": 13},
+        "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)", "hoverlabel": {"bgcolor": "var(--paper)"},
+        "modebar": {"bgcolor": "rgba(0,0,0,0)", "color": "var(--soft)", "activecolor": INK},
+    } | more  # fmt: skip
 
 
-def _dynamics(data: xr.Dataset) -> Chart:
-    """Show some variables of the analysis mean at every window."""
-    shown = slice(0, min(100, data.sizes["window"]))
-    time = _short(data["time"].values[shown])
-    views = {}
-    for variable in (0, 1, 2) if data.sizes["variable"] == 3 else (5, 11, 19):
-        truth = data["truth"].values[0, shown, variable]
-        low, high = float(truth.min()), float(truth.max())
-        margin = 0.4 * (high - low)  # the truth sets the scale, whatever the errors of the filters
-        means = data["mean"].values[:, 0, shown, variable]
-        views[f"variable {variable + 1}"] = {
-            "limits": [low - margin, high + margin],
-            "truth": {"x": time, "y": _short(truth)},
-            "series": [{**head, "x": time, "y": _short(means[place])} for place, head in _entries(data)],
-        }
-    return Chart("dynamics", _plot(views, "time", "value", **_of_sizes(data)), ("dynamics",))
-
-
-def _regression_charts(result: Result) -> Iterator[Chart]:
-    """Yield predictions, maps, the diagonal and the reliability diagram, as far as the study stored them."""
-    first = next(iter(result.arrays.values()), None)
-    if first is None or "reliability" not in first:
-        return
-    cases = {pivots.case_title(case): arrays for case, arrays in result.arrays.items()}
-    synthetic = "noise" in first.attrs  # real data are scattered points without a known truth
-    if synthetic and first.sizes["input"] == 1:
-        views = {title: _bands(a, _thin(a.sizes["point"], 250)) for title, a in cases.items()}
-        static = dict.fromkeys(f"bands-{case.split('-')[0]}" for case in result.arrays)
-        yield Chart("bands", _plot(views, "x", "y", [-0.6, 1.6]), tuple(static))
-    elif synthetic:
-        views = {title: _map(a) for title, a in cases.items()}
-        content = {"kind": "images", "first": PAPERS_TWO, "axes": ["x₁", "x₂"], "views": views}
-        yield Chart("maps", content, ("maps",))
-        views = {title: _bands(a, a["cut_point"].values) for title, a in cases.items()}
-        yield Chart("diagonal", _plot(views, "x₁ = x₂", "f", [-1.8, 3.2]), ("diagonal",))
-    views = {}
-    for title, a in cases.items():
-        level, pairs = _short(a["level"].values), zip(a["method"].values, a["reliability"].values, strict=True)
-        series = [{"method": str(method), "x": level, "y": _short(curve)} for method, curve in pairs]
-        views[title] = {"truth": {"x": [0, 1], "y": [0, 1], "label": "calibrated"}, "series": series}
-    content = _plot(views, "nominal coverage", "observed coverage", [0.0, 1.02])
-    yield Chart("reliability", content, ("reliability",))
-
-
-def _bands(arrays: xr.Dataset, which: np.ndarray) -> dict[str, Any]:
-    x, means, stds = _short(arrays["x"].values[which, 0]), arrays["mean"].values[0], arrays["std"].values[0]
-    curves = zip(arrays["method"].values, means[:, which], 2 * stds[:, which], strict=True)
-    series = [{"method": str(method), "x": x, "y": _short(mean), "band": _short(band)} for method, mean, band in curves]
-    view: dict[str, Any] = {"truth": {"x": x, "y": _short(arrays["truth"].values[which])}, "series": series}
-    if arrays.sizes["input"] == 1:
-        observed = arrays["x_observed"].values[0, :, 0]
-        view["points"] = {"x": _short(observed), "y": _short(arrays["y_observed"].values[0])}
-    return view
-
-
-def _map(arrays: xr.Dataset) -> dict[str, Any]:
-    side = round(arrays.sizes["point"] ** 0.5)
-    keep = _thin(side, 64)
-
-    def image(values: np.ndarray) -> list[float | None]:
-        # The first variable is the slow one; an image has rows of the second, from the top down.
-        return _short(values.reshape(side, side)[np.ix_(keep, keep)].T[::-1], 3)
-
-    pairs = zip(arrays["method"].values, arrays["mean"].values[0], strict=True)
-    series = [{"method": str(method), "values": image(mean)} for method, mean in pairs]
-    truth, extent = image(arrays["truth"].values), [0, 1, 0, 1]
-    return {"rows": len(keep), "columns": len(keep), "extent": extent, "truth": truth, "series": series}
+def methods_control(methods: Iterable[str], first: Iterable[str]) -> Control:
+    """Return the boxes that show and hide methods; without any of the `first`, two are shown."""
+    every, wanted = list(dict.fromkeys(methods)), set(first)
+    shown = [method for method in every if method in wanted] or every[:2]
+    return Control("methods", "method", "Methods", every, shown)

@@ -2,33 +2,31 @@
 
 import json
 import os
-import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any, get_args
-from urllib.parse import quote
+from typing import get_args
 
-from matplotlib import colormaps
-from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from bieqno.lab.report.charts import charts
+from bieqno.lab.report.charts import Chart
 from bieqno.lab.report.claims import SMOKE, Judged, Verdict, judge_all
+from bieqno.lab.report.filter_charts import filter_charts
 from bieqno.lab.report.filter_figures import filter_figures
+from bieqno.lab.report.headline import Headline, headlines
+from bieqno.lab.report.live_figures import image_address, live_figure, scripts
 from bieqno.lab.report.pivots import protocols
+from bieqno.lab.report.regression_charts import regression_charts
 from bieqno.lab.report.regression_figures import regression_figures
-from bieqno.lab.report.style import FIRST_SHOWN, asset, style_of
+from bieqno.lab.report.style import asset
 from bieqno.lab.report.tables import html_tables
 from bieqno.lab.results import FIGURES_FOLDER, METRICS_FILE, Result, read_result
 from bieqno.lab.studies import EXPERIMENTS, Description
 from bieqno.persistence.tensorfile import replace_file
 
 PAGE_FILE = "report.html"
-_SCRIPTS = ("dom.js", "plot.js", "images.js", "orbit.js", "main.js")
-_SAFE = " /=:;,.+-()[]{}!*$@|'?^~"  # characters that need no escape in an address within double quotes
 
 
 def study_figures(result: Result) -> dict[str, Figure]:
@@ -70,25 +68,17 @@ def write_page(folder: str | os.PathLike[str]) -> Path:
         first = sources.setdefault(result.experiment, path)
         if first != path:
             raise ValueError(f"{first} and {path} both hold {result.experiment}; move one of them to another folder")
-        drawn = sorted((path / FIGURES_FOLDER).glob("*.svg"))
-        results.append((result, {file.stem: file.read_text(encoding="utf-8") for file in drawn}))
+        drawn = sorted((path / FIGURES_FOLDER).glob("*.png"))
+        results.append((result, {file.stem: file.read_bytes() for file in drawn}))
     replace_file(folder / PAGE_FILE, build_page(results).encode())
     return folder / PAGE_FILE
 
 
-def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
-    """Return the page of some results, each with its figures as SVG by name."""
-    data: dict[str, Any] = {}
-    sections = [_section(result, figures, data) for result, figures in results]
-    views = [view for chart in data.values() for view in chart.get("views", {"": chart}).values()]
-    methods = dict.fromkeys(series["method"] for view in views for series in view["series"])
-    content = {
-        "charts": data,
-        "first": FIRST_SHOWN,
-        "styles": {method: style_of(method)._asdict() for method in methods},
-        "colours": {name: [to_hex(colormaps[name](place / 32)) for place in range(33)] for name in ("viridis", "PuOr")},
-    }
-    embedded = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]]) -> str:
+    """Return the page of some results, each with its figures as PNG by name."""
+    charts: dict[str, Chart] = {}
+    halves = [_half(half, results, charts) for half in headlines(result for result, _ in results)]
+    sections = [_section(result, figures, charts) for result, figures in results]
     judged = judge_all(result for result, _ in results)
     verdicts = [one.finding.verdict for one in judged]
     names = [escape(result.experiment) for result, _ in results]
@@ -98,14 +88,30 @@ def build_page(results: Sequence[tuple[Result, dict[str, str]]]) -> str:
     made = f"bieqno {version['bieqno']}, commit {config.get('commit') or 'unknown'}"
     return Template(asset("page.html")).substitute(
         style=asset("page.css"),
-        script="\n".join(asset(name) for name in _SCRIPTS),
-        # Escaped, so that no text of it ends the element that it is in.
-        data=embedded.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"),
+        scripts=scripts(charts),
+        halves="\n".join(halves),
         counts=", ".join(_verdict(one, f"{verdicts.count(one)} ") for one in get_args(Verdict) if one in verdicts),
         claims="\n".join(_claim(one) for one in judged),
         navigation="\n".join(f'<a href="#{name}">{name}</a>' for name in names),
         sections="\n".join(sections),
         origin=escape(f"{made}, JAX {version['jax']}, Python {version['python']}, {system}"),
+    )
+
+
+def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]], charts: dict[str, Chart]) -> str:
+    """Return what the first screen says of filters or of regression; its static figure is that of the study."""
+    shown, source = "", ""
+    for result, figures in results:
+        if half.study in result.parts() and half.chart and not shown:
+            names = [figure_name(result, half.study, static) for static in half.chart.static]
+            images = [figures[name] for name in names if name in figures]
+            identity, source = f"headline-{half.title.lower()}", result.experiment
+            charts[identity] = half.chart
+            shown = live_figure(half.chart, identity, title_and_caption(half.chart.name), images, level=3)
+    return Template(asset("half.html")).substitute(
+        {key: escape(text) for key, text in (("title", half.title), ("sentence", half.sentence), ("rest", half.rest))},
+        figure=shown,
+        source=f'<a href="#{escape(source)}">{escape(half.study)}</a>' if source else escape(half.study),
     )
 
 
@@ -127,8 +133,8 @@ def _verdict(verdict: Verdict, count: str = "") -> str:
     return f'<span class="verdict {verdict.replace(" ", "-")}">{count}{verdict}</span>'
 
 
-def _section(result: Result, figures: dict[str, str], data: dict[str, Any]) -> str:
-    """Return an experiment: question, claim, tables, figures, settings and command; put its charts into `data`."""
+def _section(result: Result, figures: Mapping[str, bytes], charts: dict[str, Chart]) -> str:
+    """Return an experiment: question, claim, tables, figures, settings and command; put its charts into `charts`."""
     parts, shown = result.parts(), []
     for name, part in parts.items():
         if list(parts) != [result.experiment] and name in EXPERIMENTS:
@@ -136,7 +142,7 @@ def _section(result: Result, figures: dict[str, str], data: dict[str, Any]) -> s
             shown.append(f"<h3>{escape(about.title)} <small>{escape(name)}</small></h3><p>{escape(about.question)}</p>")
             shown.append(f"<p><b>The paper claims:</b> {escape(about.claim)}</p>")
         shown.append('<h4 class="what">What was measured here</h4>' + html_tables(part))
-        shown += _figures(result, name, part, figures, data)
+        shown += _figures(result, name, part, figures, charts)
     about = _about(result.experiment)
     texts = {"title": about.title, "question": about.question, "claim": about.claim, "seed": result.seed}
     texts |= {"name": result.experiment, "preset": result.preset, "command": result.config.get("command", "")}
@@ -149,29 +155,20 @@ def _about(name: str) -> Description:
     return EXPERIMENTS[name].description if name in EXPERIMENTS else Description(name, "", "", {})
 
 
-def _figures(result: Result, name: str, part: Result, figures: dict[str, str], data: dict[str, Any]) -> Iterator[str]:
+def _figures(
+    result: Result, name: str, part: Result, figures: Mapping[str, bytes], charts: dict[str, Chart]
+) -> Iterator[str]:
     """Yield the interactive figures of a part, with static ones for print, then the static figures that remain."""
     used: set[str] = set()
-    for chart in charts(part):
+    for chart in (filter_charts if protocols(part) else regression_charts)(part):
         identity = f"{result.experiment}-{name}-{chart.name}"
-        data[identity] = chart.data
+        charts[identity] = chart
         stored = [figure_name(result, name, static) for static in chart.static]
         used.update(stored)
-        title, caption = (escape(text) for text in title_and_caption(chart.name))
-        found = [_data_uri(figures[key]) for key in stored if key in figures]
-        images = [f'<img class="static" alt="{title}" src="{address}">' for address in found]
-        yield (
-            f'<figure data-chart="{escape(identity)}" id="{escape(identity)}"><h4>{title}</h4>'
-            f'<div class="live"></div>{"".join(images)}<figcaption>{caption}</figcaption></figure>'
-        )
+        images = [figures[key] for key in stored if key in figures]
+        yield live_figure(chart, identity, title_and_caption(chart.name), images)
     prefix = figure_name(result, name, "")
-    for key, svg in figures.items():
+    for key, image in figures.items():
         if key.startswith(prefix) and key not in used:
             caption = escape(title_and_caption(key.removeprefix(prefix))[1])
-            yield f'<figure><img alt="{caption}" src="{_data_uri(svg)}"><figcaption>{caption}</figcaption></figure>'
-
-
-def _data_uri(svg: str) -> str:
-    """Return an image as address; a tenth of a point is exact enough for a path."""
-    small = re.sub(r' d="[^"]*"', lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]), svg)
-    return f"data:image/svg+xml,{quote(' '.join(small.split()), safe=_SAFE)}"
+            yield f'<figure><img alt="{caption}" src="{image_address(image)}"><figcaption>{caption}</figcaption></figure>'

@@ -1,4 +1,4 @@
-"""The pages of ``bieqno evaluate`` and ``bieqno compare``, each in one file, without script and without network."""
+"""The pages of ``bieqno evaluate`` and ``bieqno compare``, each in one file and without network."""
 
 import io
 import json
@@ -8,14 +8,17 @@ from html import escape
 from string import Template
 from typing import TypeAlias
 
-import matplotlib as mpl
 import numpy as np
+import pandas as pd
 import xarray as xr
 from matplotlib.figure import Figure
 
 from bieqno.lab.compare import Outcome
 from bieqno.lab.methods.filters import TwinTest
+from bieqno.lab.report import filter_charts
+from bieqno.lab.report.charts import Chart, Column, Trace, axis, layout, line, methods_control, truth_line
 from bieqno.lab.report.filter_figures import errors
+from bieqno.lab.report.live_figures import heading, live_figure, scripts
 from bieqno.lab.report.pivots import pivots
 from bieqno.lab.report.regression_figures import draw_reliability
 from bieqno.lab.report.style import asset, panels, style_of
@@ -25,19 +28,20 @@ from bieqno.lab.user_comparisons import LEVELS, Evaluation
 
 PlainTable: TypeAlias = tuple[list[str], list[list[str]], list[tuple[int, int]]]  # headings, rows, the best cells
 _SCORES = {"rmse": "RMSE", "nlpd": "NLPD", "crps": "CRPS"}
+Drawn: TypeAlias = Mapping[str, tuple[Chart, Figure]]  # by name, and what replaces it in print
 _CAPTIONS = json.loads(asset("plain_captions.json"))
 
 
 def evaluation_page(found: Evaluation, *, source: str, target: str, inputs: list[str], command: str) -> str:
     """Return the page that shows which method predicts held-out rows best, and whether it is calibrated."""
     scores = f"{source}: trained on {found.trained} rows, scored on {len(found.observed)} others."
-    parts = {
-        "scores": _table(score_rows(found), scores),
-        "calibration": _drawing(_calibration(found), _CAPTIONS["calibration"]),
-        "scatter": _drawing(_scatter(found), _CAPTIONS["scatter"]),
+    parts = {"scores": _table(score_rows(found), scores)}
+    drawn = {
+        "calibration": (_calibration_chart(found), _calibration(found)),
+        "scatter": (_scatter_chart(found), _scatter(found)),
     }
     title = f"How well is {target} predicted from {', '.join(inputs)}?"
-    return _page("evaluation.html", title, parts, verdict=evaluation_verdict(found), command=command)
+    return _page("evaluation.html", title, parts, drawn, verdict=evaluation_verdict(found), command=command)
 
 
 def evaluation_verdict(found: Evaluation) -> str:
@@ -76,6 +80,40 @@ def _calibration(found: Evaluation) -> Figure:
     return figure
 
 
+def _calibration_chart(found: Evaluation) -> Chart:
+    error = 2 * np.sqrt(LEVELS * (1 - LEVELS) / len(found.observed))
+    columns = {"nominal coverage": LEVELS, "two standard errors": error}
+    columns |= {style_of(name).label: found.reliability(name) for name in found.forecasts}
+    rows = (0, len(LEVELS))
+    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+    shade = edge | {"fill": "tonexty", "fillcolor": "rgba(128, 128, 128, 0.2)"}
+    traces = [
+        Trace(look, {"x": "nominal coverage", "y": [("nominal coverage", 1), ("two standard errors", sign)]}, rows)
+        for look, sign in ((edge, -1), (shade, 1))
+    ]
+    traces.append(Trace(truth_line("calibrated", x=[0, 1], y=[0, 1], hoverinfo="skip")))
+    for name in found.forecasts:
+        names = {"x": "nominal coverage", "y": style_of(name).label}
+        traces.append(Trace(line(name, marker=True), names, rows, {"method": name}))
+    made = layout(axis("nominal coverage", range=[0, 1]), axis("observed coverage", range=[0, 1.02]))
+    methods = methods_control(found.forecasts, found.forecasts)
+    return Chart("calibration", pd.DataFrame(columns), traces, made, [methods])
+
+
+def _scatter_chart(found: Evaluation) -> Chart:
+    columns, traces, both = {"observed": found.observed}, [], ("ggp", found.opponent)
+    ends = [float(np.min(found.observed)), float(np.max(found.observed))]
+    traces.append(Trace(truth_line("equal", x=ends, y=ends, hoverinfo="skip")))
+    for name in both:
+        label = style_of(name).label
+        columns[f"{label} mean"], columns[f"{label} sd"] = found.forecast(name)
+        look = line(name, marker=True, error_x={"type": "data", "thickness": 0.6, "width": 0}) | {"mode": "markers"}
+        names: dict[str, Column] = {"x": f"{label} mean", "y": "observed", "error_x.array": [(f"{label} sd", 2)]}
+        traces.append(Trace(look, names, (0, min(300, len(found.observed))), {"method": name}))
+    made = layout(axis("predicted"), axis("observed"), hovermode="closest")
+    return Chart("scatter", pd.DataFrame(columns), traces, made, [methods_control(both, both)])
+
+
 def _scatter(found: Evaluation) -> Figure:
     figure, grid = panels(1, 2, (8.4, 4.0), "predicted", "observed", sharex=True, sharey=True)
     ends = [float(np.min(found.observed)), float(np.max(found.observed))]
@@ -103,13 +141,15 @@ def comparison_page(
             settings.append([style_of(one.method).label, str(one.case.about["ensemble_size"]), chosen])
     parts = {
         "scores": _table(comparison_rows(entries), caption),
-        "errors": _drawing(errors(result), _CAPTIONS["errors"]),
-        "series": _drawing(_series(arrays), _CAPTIONS["series"]),
         "spreads": _table(plain_rows(pivots(result)[1]), _CAPTIONS["spreads"]),
         "settings": _table((["filter", "N", "settings"], settings, []), _CAPTIONS["settings"]),
     }
+    drawn = {
+        "errors": (filter_charts.errors(result), errors(result)),
+        "series": (_series_chart(arrays), _series(arrays)),
+    }
     texts = {"verdict": comparison_verdict(entries), "command": command, "setup": setup_text}
-    return _page("comparison.html", "Which filter has the lowest error?", parts, **texts)
+    return _page("comparison.html", "Which filter has the lowest error?", parts, drawn, **texts)
 
 
 def comparison_verdict(entries: Sequence[Outcome[TwinTest]]) -> str:
@@ -151,33 +191,42 @@ def _series(arrays: xr.Dataset) -> Figure:
     return figure
 
 
-def _page(body: str, title: str, parts: Mapping[str, str], **texts: str) -> str:
-    """Return a page from the template of its body: `parts` are HTML from the functions below, `texts` are escaped."""
-    filled = Template(asset(body)).substitute(parts, **{name: escape(text) for name, text in texts.items()})
-    return Template(asset("plain.html")).substitute(title=escape(title), style=asset("plain.css"), body=filled)
+def _series_chart(arrays: xr.Dataset) -> Chart:
+    columns, traces, methods = {"time": arrays["time"].values}, [], []
+    largest = int(arrays["members"].max())
+    for k in np.flatnonzero(arrays["members"].values == largest):
+        methods.append(str(arrays["method"].values[k]))
+        label = style_of(methods[-1]).label
+        columns[label] = np.sqrt(np.mean((arrays["mean"].values[k, 0] - arrays["truth"].values[0]) ** 2, axis=1))
+        names = {"x": "time", "y": label}
+        traces.append(Trace(line(methods[-1]), names, (0, arrays.sizes["time"]), {"method": methods[-1]}))
+    made = layout(axis("time"), axis(f"RMSE, N = {largest}", rangemode="tozero"))
+    return Chart("series", pd.DataFrame(columns), traces, made, [methods_control(methods, methods)])
+
+
+def _page(body: str, title: str, parts: Mapping[str, str], drawn: Drawn, **texts: str) -> str:
+    """Return a page from the template of its body: `parts` are HTML, `drawn` figures, `texts` are escaped."""
+    figures = {}
+    for name, (chart, figure) in drawn.items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=150)
+        figures[name] = live_figure(chart, name, ("", _CAPTIONS[name]), [buffer.getvalue()])
+    filled = Template(asset(body)).substitute(parts, **figures, **{name: escape(text) for name, text in texts.items()})
+    script = scripts({name: chart for name, (chart, _) in drawn.items()})
+    page = {"title": escape(title), "style": asset("page.css"), "body": filled, "scripts": script}
+    return Template(asset("plain.html")).substitute(page)
 
 
 def _table(content: PlainTable, caption: str) -> str:
     """Return a table in which the best cells are marked."""
     headings, rows, best = content
-    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in headings)
+    head = "".join(map(heading, headings))
     body = ""
     for i, row in enumerate(rows):
-        marks = (" class=best" if (i, j) in best else "" for j in range(len(row)))
-        cells = (f"<td{mark}>{escape(text)}</td>" for mark, text in zip(marks, row, strict=True))
+        marks = (" winner" if (i, j) in best else "" for j in range(len(row)))
+        cells = (f'<td class="number{mark}">{escape(text)}</td>' for mark, text in zip(marks, row, strict=True))
         body += f"<tr>{''.join(cells)}</tr>"
     return (
-        f'<div class="wide"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
+        f'<div class="table"><table><caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
-
-
-def _drawing(figure: Figure, caption: str) -> str:
-    """Return a figure as inline SVG, with its caption as label for screen readers."""
-    buffer = io.StringIO()
-    # Text stays text, and identifiers are the same in every run: the same figure is the same file.
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": caption, "font.family": "sans-serif"}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
-    svg = buffer.getvalue()
-    svg = svg[svg.index("<svg") :].replace("<svg ", f'<svg role="img" aria-label="{escape(caption)}" ', 1)
-    return f"<figure>{svg}<figcaption>{escape(caption)}</figcaption></figure>"

@@ -2,11 +2,15 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from html import escape
 
+import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
+from bieqno.lab.report.charts import swatch
+from bieqno.lab.report.live_figures import csv_link, heading
 from bieqno.lab.report.pivots import Metric, Pivot, pivots, protocols
 from bieqno.lab.report.style import style_of
 from bieqno.lab.results import Result, Row
@@ -84,7 +88,8 @@ def html_tables(result: Result) -> str:
         tuned = any(row.ensemble_size for row in rest)
         caption = "Further numbers" + (", and the settings that tuning found on truths of its own" if tuned else "")
         made.append(_html_table(caption, "of", ["case", "what", "value"], listed))
-    return "\n".join(made)
+    rows = pd.DataFrame([asdict(row) for row in result.rows])
+    return "\n".join([*made, csv_link(rows, f"{result.experiment}-rows")])
 
 
 def _html_cell(row: Row | None, metric: Metric, best: bool) -> str:
@@ -94,19 +99,20 @@ def _html_cell(row: Row | None, metric: Metric, best: bool) -> str:
     diverged = f' <span class="diverged">{row.diverged} diverged</span>' if row.diverged else ""
     value = "" if math.isnan(row.value) else f"{row.value:{metric.form}}{error}"
     mark = ' <span class="best" title="best of its column">best</span>' if best else ""
-    return f'<td class="number{" winner" if best else ""}">{value}{diverged}{mark}</td>'
+    # Where all runs diverged there is no value to sort by.
+    sorted_by = "" if value else ' data-value=""'
+    return f'<td class="number{" winner" if best else ""}"{sorted_by}>{value}{diverged}{mark}</td>'
 
 
 def _html_table(caption: str, corner: str, headings: Sequence[str], body: Iterable[tuple[str, Sequence[str]]]) -> str:
     dense = ' class="dense"' if len(headings) > 6 else ""
-    head = "".join(f'<th scope="col">{escape(heading)}</th>' for heading in headings)
+    head = "".join(map(heading, headings))
     rows = "\n".join(
-        f'<tr><th scope="row"><span class="swatch" style="background:{style_of(method).color}"></span>'
-        f"{escape(style_of(method).label)}</th>{''.join(cells)}</tr>"
+        f'<tr><th scope="row">{swatch(style_of(method))}{escape(style_of(method).label)}</th>{"".join(cells)}</tr>'
         for method, cells in body
     )
     return (
         f'<div class="table" role="region" tabindex="0" aria-label="{escape(caption)}"><table{dense}>'
         f"<caption>{escape(caption)}</caption>\n"
-        f'<thead><tr><th scope="col">{escape(corner)}</th>{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>'
+        f"<thead><tr>{heading(corner)}{head}</tr></thead>\n<tbody>{rows}</tbody></table></div>"
     )

@@ -13,6 +13,7 @@ from bieqno.assimilation import Lorenz96, Observation, Places, System
 from bieqno.lab.methods import filters
 from bieqno.lab.methods.ennf_truth import truth_study
 from bieqno.lab.methods.filters import FilterSettings, Tuned, classical_filters
+from bieqno.lab.papers import MNMEF
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
@@ -27,13 +28,6 @@ DESCRIPTION = Description(
 )
 SIZES = (5, 10, 20, 40, 100)
 LESSONS = {5: 48, 10: 32, 20: 16, 40: 8}
-
-# RMSE of the analysis mean, 64 truths x 1,500 windows: MNMEF fine-tuned for each size, read off the authors' figure to
-# one or two per cent, and the LETKF of their tables, by grid search.
-_PUBLISHED = {
-    "MNMEF (published)": {5: 1.61, 10: 1.48, 20: 1.35, 40: 1.25, 100: 1.15},
-    "LETKF (published)": {5: 2.635, 10: 2.020, 20: 1.577, 40: 1.396, 100: 1.304},
-}
 _FINE, _LONG = {"steps": 400, "learning_rate": 3e-4}, {"sizes": {**LESSONS, 100: 4}, "steps": 6000}
 _SMALL: dict[str, Any] = {"student": {"width": 8, "small": 8}, "training": {"sizes": {5: 4}, "steps": 4}}
 SMOKE = replace(filters.SMOKE, sizes=(5,), tuned_sizes=(5,), burn_in=5, **_SMALL)
@@ -61,8 +55,12 @@ def letkf(system: System, radius: tuple[float, ...] = (4.0, 6.0, 9.0, 13.0, 19.0
 
 def study(s: FilterSettings, run: Run) -> Findings:
     """Train against truths of the benchmark, and compare with the LETKF and with what was published."""
-    found = [(method, *pair) for method, values in _PUBLISHED.items() for pair in values.items() if pair[0] in s.sizes]
-    published = [Row(f"N={size}", method, "rmse", value, None, 64, size, "unseen") for method, size, value in found]
+    published = [
+        Row(f"N={size}", f"{method} (published)", "rmse", value, None, 64, size, "unseen")
+        for method, values in MNMEF.items()
+        for size, value in values.items()
+        if size in s.sizes
+    ]
     return truth_study(s, run, ring(), [letkf(ring())], published=published)
 
 

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from scipy.stats import multivariate_normal, norm
 
 from bieqno.lab.compare import Case, Method, compare
+from bieqno.lab.papers import NEURAL_PROCESSES
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
 from bieqno.regression import PretrainedGGPRegressor
@@ -36,16 +37,6 @@ FAMILIES = (*KERNELS, "sawtooth")
 TARGETS = {**dict.fromkeys(KERNELS, 50), "sawtooth": 100, "mixture": 100}
 RANGES = {"inside": ((-2, 2), (-2, 2)), "shifted": ((2, 6), (2, 6)), "extrapolation": ((-2, 2), (2, 6))}
 """Where context and targets are."""
-
-# Log-likelihood per target, from the tables of Bruinsma et al.; for the Gaussian families they give divergences from the oracle.
-_MODELS = ("AR ConvCNP", "ConvNP", "FullConvGNP", "ConvGNP", "ConvCNP", "ANP", "GNP", "CNP")
-_MIXTURE = {
-    "inside": (0.56, 0.45, 0.30, 0.16, 0.07, -0.25, -0.69, -1.03),
-    "shifted": (0.56, 0.45, 0.30, 0.16, 0.06),
-    "extrapolation": (0.34, -0.10, -0.46, -0.91, -1.21),
-}
-PUBLISHED = {f"mixture, {where}": dict(zip(_MODELS, values, strict=False)) for where, values in _MIXTURE.items()}
-PUBLISHED["sawtooth, inside"] = {"AR ConvCNP": 3.62, "ConvGNP": 2.87, "GNP": -0.18}
 DESCRIPTION = Description(
     title="Functions of neural processes",
     question="Neural processes are trained on thousands of functions of one family: smooth, rough, periodic, sawtooths. What "
@@ -53,7 +44,7 @@ DESCRIPTION = Description(
     claim="None; the paper does not go there. Bruinsma et al. (2023) report neural processes, each trained on the family that "
     "it is tested on (GNP pools by the mean, as the paper does).",
     minutes={"smoke": 0.5, "quick": 8.0, "paper": 120.0},
-    methods=("ggp", "gp-true", *(f"{name} (published)" for name in PUBLISHED["mixture, inside"])),
+    methods=("ggp", "gp-true", *(f"{name} (published)" for name in NEURAL_PROCESSES["mixture, inside"])),
 )
 
 
@@ -147,7 +138,7 @@ def study(s: Settings, run: Run) -> Findings:
         plan += [(own, one) for one in ((ggp, oracle_gp) if family in KERNELS else (ggp,))]
     rows = [row for outcome in compare(run, plan, lambda _, found: {METRIC: found[METRIC]}) for row in outcome.rows()]
     for name in dict.fromkeys(case.name for case, _ in plan):
-        published = PUBLISHED.get(name, {}).items()
+        published = NEURAL_PROCESSES.get(name, {}).items()
         rows += [Row(name, f"{model} (published)", METRIC, value, None, 1) for model, value in published]
     return [row for row in rows if run.wants(row.method)], {}
 

@@ -72,7 +72,9 @@ def _imitation(file: SystemFile, training: ImitationTable, warn: Warn, key: PRNG
     truth_key, run_key = jax.random.split(key)
     trials = file.trials(training.windows, truths=training.truths, members=training.teacher_members, key=truth_key)
     lessons = teach(file.teacher, file.system, trials, key=run_key)
-    if lessons.left_out:
-        warn(f"{lessons.left_out} of {training.truths} runs of the teacher diverged or lost the truth and are left out")
+    if lessons.discarded:
+        warn(
+            f"{lessons.discarded} of {training.truths} runs of the teacher diverged or lost the truth and are discarded"
+        )
     same = ("sizes", "rerun", "shift", "noise", "translation", "learning_rate")
     return Imitation(lessons, members=training.batch, **{name: getattr(training, name) for name in same})

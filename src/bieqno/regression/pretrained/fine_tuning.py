@@ -17,7 +17,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.regression.data import floats
-from bieqno.regression.metrics import log_losses
+from bieqno.regression.metrics import HeldOut, log_losses
 from bieqno.regression.pretrained import experts
 from bieqno.regression.pretrained.correction import Correction
 from bieqno.regression.pretrained.experts import ExpertPredictions
@@ -35,7 +35,7 @@ _LEAST_ROWS, _MOST_ROWS = 40, 512
 """With fewer, each fold has less than ten, which decide nothing; more would take minutes."""
 
 
-class LeftOutRows(eqx.Module):
+class LeaveOneOutRows(eqx.Module):
     """Observations that are left out in turn, each with its neighbourhood, value and fold."""
 
     seen: Neighbourhood
@@ -44,7 +44,7 @@ class LeftOutRows(eqx.Module):
     values: Float[Array, "n"]
     folds: Int[Array, "n"]
 
-    def __call__(self, key: PRNGKeyArray) -> "LeftOutRows":
+    def __call__(self, key: PRNGKeyArray) -> "LeaveOneOutRows":
         """Return the batch: always all rows."""
         return self
 
@@ -65,7 +65,7 @@ class LeftOutRows(eqx.Module):
 class StoppingLoss(eqx.Module):
     """The validation: mean loss of the rows of the stopping folds, each by the member that has not trained on it."""
 
-    rows: LeftOutRows
+    rows: LeaveOneOutRows
 
     def __call__(self, members: Correction) -> Float[Array, ""]:
         """Return the mean loss."""
@@ -84,7 +84,7 @@ def trained_on(folds: Int[Array, "n"]) -> Bool[Array, "members n"]:
     return (member == FOLDS) | ((folds[None] != member) & (folds[None] < STOPPING_FOLDS))
 
 
-def member_loss(members: Correction, batch: LeftOutRows, *, key: PRNGKeyArray) -> Float[Array, ""]:
+def member_loss(members: Correction, batch: LeaveOneOutRows, *, key: PRNGKeyArray) -> Float[Array, ""]:
     """Return the training loss: the mean over the members of the mean over their rows."""
     losses = eqx.filter_vmap(lambda own: batch.losses(batch.compare(own)))(members)
     return jnp.mean(jnp.mean(losses, axis=1, where=trained_on(batch.folds)))
@@ -95,14 +95,14 @@ def fine_tune(start: LocalProcess, *, on_progress: Callable[[Progress], None] | 
 
     It is `start` itself where the last fold is not predicted better by two standard errors, or where there are few rows.
     """
-    chosen = np.random.default_rng(start.seed).permutation(len(start.inputs))[:_MOST_ROWS]
+    chosen = np.sort(np.random.default_rng(start.seed).permutation(len(start.inputs))[:_MOST_ROWS])
     if len(chosen) < _LEAST_ROWS:
         return start
     gathered, centres = start.leave_out(chosen)
     around = widened(gathered)
     folds = np.random.default_rng(start.seed).permutation(len(chosen)) % FOLDS
     values = jnp.asarray(start.targets[chosen], around.values.dtype)
-    rows = LeftOutRows(*_predict_by_experts(around, start.context.units), start.context, values, jnp.asarray(folds))
+    rows = LeaveOneOutRows(*_predict_by_experts(around, start.context.units), start.context, values, jnp.asarray(folds))
     members = jax.tree.map(
         lambda x: jnp.broadcast_to(x, (FOLDS + 1, *x.shape)) if eqx.is_array(x) else x, start.correction
     )
@@ -118,11 +118,18 @@ def fine_tune(start: LocalProcess, *, on_progress: Callable[[Progress], None] | 
         one.validated(chosen, centres, _compare_held_out(rows, own, noise))
         for one, own in ((start, members), (tuned, result.module))
     )
-    worse, losses = (log_losses(one.held_out.error, one.held_out.std**2) for one in (before, tuned))
-    better = (worse - losses)[folds == FOLDS - 1]
+    better = accepting_losses(before, folds) - accepting_losses(tuned, folds)
     return tuned if better.mean() > 2 * better.std() / np.sqrt(len(better)) else start
 
 
+def accepting_losses(validated: LocalProcess, folds: Int[np.ndarray, "n"]) -> Float[np.ndarray, "k"]:
+    """Return the losses of the rows of the last fold, with a variance that the other folds alone recalibrate."""
+    found, last = validated.held_out, folds == FOLDS - 1
+    plain = HeldOut(found.error, found.std / np.sqrt(validated.variance_factor))
+    factor = HeldOut(plain.error[~last], plain.std[~last]).recalibration()
+    return np.asarray(log_losses(plain.error[last], factor * plain.std[last] ** 2))
+
+
 @eqx.filter_jit
-def _compare_held_out(rows: LeftOutRows, members: Correction, noise: Float[Array, ""] | None) -> Pair:
+def _compare_held_out(rows: LeaveOneOutRows, members: Correction, noise: Float[Array, ""] | None) -> Pair:
     return rows.compare_held_out(members).at_least(noise)

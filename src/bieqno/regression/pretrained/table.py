@@ -132,9 +132,11 @@ def fit_table(
     """
     # A known noise is that of the target itself.
     auto = transform == "auto" and noise is None and not alpha
-    used, values = choose_transform(X, y) if auto else Transform.of("none", y), y
-    y = used.forward(values)
-    scaling = Scaling.of(X, y)
+    scaling, values = Scaling.of(X, y), y
+    used = choose_transform(X, y) if auto else Transform.of("none", y)
+    if used.kind != "none":
+        y = used.forward(values)
+        scaling = Scaling.of(X, y)
     if same_units:
         common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
         scaling = dataclasses.replace(scaling, input_scale=common)
@@ -148,7 +150,10 @@ def fit_table(
     whole = ard.leave_out(rows, groups)
     enough = float(np.mean(log_losses(targets[rows] - whole.mean, whole.variance))) + _BEHIND
     local = _best_local(correction, X, y, scaling, columns, ard, enough, noise=known, seed=seed)
-    local = local if tune is None else tune(local)
+    if tune is not None:  # it may have left out other rows
+        local = tune(local)
+        rows = local.left_out[0]
+        whole = ard.leave_out(rows, groups)
     experts = [Moments(targets[rows] - local.held_out.error, local.held_out.std**2), whole]
     trees = None
     if len(columns) >= LEAST_INPUTS and len(y) >= LEAST_ROWS:

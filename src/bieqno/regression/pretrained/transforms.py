@@ -144,7 +144,8 @@ class TransformedGaussian(AbstractGaussian):
 def choose_transform(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> Transform:
     """Return the transform under which rows that are left out have the highest density, none unless it is surely better."""
     plain = Transform.of("none", y)
-    if len(y) < 20 or not np.ptp(y) or abs(skew(y)) < _SKEWED:
+    spread = y.std()
+    if len(y) < 20 or spread <= 1e-10 * np.abs(y).max() or abs(skew((y - y.mean()) / spread)) < _SKEWED:
         return plain
     rows = np.sort(np.random.default_rng(0).permutation(len(y))[:_ROWS])
     x = X[rows][:, np.ptp(X[rows], axis=0) > 0]

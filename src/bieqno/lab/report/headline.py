@@ -1,0 +1,168 @@
+"""The first screen: for filters and for regression one figure and what can be said of it, computed from the results.
+
+Ours is what the package trains; the paper's own forms are judged among the claims. In each case the best of ours meets the best
+tuned opponent, on data that no method was trained or tuned on. Diverged runs count before the error.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from bieqno.lab.report import pivots
+from bieqno.lab.report.charts import Chart
+from bieqno.lab.report.claims import SMOKE
+from bieqno.lab.report.filter_charts import errors
+from bieqno.lab.report.regression_charts import bands
+from bieqno.lab.report.style import style_of
+from bieqno.lab.results import Result, Row
+from bieqno.lab.studies import EXPERIMENTS
+
+_STEP = "step-1d"
+_NOT_TUNED = ("gp-best", "gp-true", "gp-paper")  # the row of another, an oracle, and a process with one start only
+_NEITHER = ("baseline", "EnKF", "particle filter", "teacher", "limit", "ggp-known-noise")
+
+
+class Duel(NamedTuple):
+    """The best of ours and the best tuned opponent in one case of a study."""
+
+    study: str
+    case: str
+    metric: str
+    ours: Row
+    theirs: Row
+
+    @property
+    def won(self) -> bool:
+        """Return whether ours is better."""
+        return _rank(self.ours) < _rank(self.theirs)
+
+    @property
+    def change(self) -> float:
+        """Return our error relative to theirs, less one; without bound where diverged runs decide."""
+        if (self.ours.diverged or 0) != (self.theirs.diverged or 0):
+            return -math.inf if self.won else math.inf
+        return self.ours.value / self.theirs.value - 1
+
+    def __str__(self) -> str:
+        ours, theirs = (style_of(row.method).label for row in (self.ours, self.theirs))
+        if not math.isfinite(self.change):
+            lost = f"{ours} has {self.ours.diverged or 0} diverged runs, {theirs} {self.theirs.diverged or 0}"
+            return f"{lost} ({self.case})"
+        how = f"{100 * abs(self.change):.0f} % {'lower' if self.change < 0 else 'higher'}"
+        return f"the {self.metric} of {ours} is {how} than that of {theirs} ({self.case})"
+
+
+class Headline(NamedTuple):
+    """What the first screen says of one half, and shows of a study, which may be a part of another's result."""
+
+    title: str
+    sentence: str
+    rest: str
+    study: str
+    chart: Chart | None
+
+
+def headlines(results: Iterable[Result]) -> Iterator[Headline]:
+    """Yield what can be said of filters and of regression; nothing of a half that met no tuned opponent."""
+    ordered = sorted(results, key=lambda result: (result.preset == SMOKE, list(result.parts()) != [result.experiment]))
+    studies: dict[str, Result] = {}
+    for result in ordered:
+        for name, part in result.parts().items():
+            studies.setdefault(name, part)
+    duels = {name: list(_filter_duels(part)) for name, part in studies.items() if pivots.protocols(part)}
+    if any(duels.values()):
+        # The study with most tuned opponents and sizes, whoever wins there.
+        first = max(duels, key=lambda name: sum(row.method.endswith("tuned") for row in _unseen(studies[name])))
+        chart = errors(studies[first], [_unseen(studies[first])[0].protocol or ""], 340)
+        yield _headline("Filters", first, duels, chart)
+    duels = {name: list(_regression_duels(part)) for name, part in studies.items() if not pivots.protocols(part)}
+    if any(duels.values()):
+        first = _STEP if duels.get(_STEP) else max(duels, key=lambda name: len(duels[name]))
+        yield _headline("Regression", first, duels, _step(studies[first], duels[first][0]))
+
+
+def _headline(title: str, first: str, duels: Mapping[str, Sequence[Duel]], chart: Chart | None) -> Headline:
+    every = [duel for each in duels.values() for duel in each]
+    own = sorted((duel for duel in duels[first] if duel.metric == duels[first][0].metric), key=_gain)
+    about = EXPERIMENTS[first].description.title if first in EXPERIMENTS else first
+    clear = [duel for duel in own if duel.won and math.isfinite(duel.change)]
+    if clear:
+        ends = [f"{-100 * duel.change:.0f} % ({duel.case})" for duel in (clear[-1], clear[0])]
+        names = " or ".join(dict.fromkeys(style_of(duel.ours.method).label for duel in clear))
+        said = f"the {own[0].metric} of {names} is {' to '.join(dict.fromkeys(ends))} lower than that of the best tuned opponent"
+    else:
+        said = str(own[0])
+    if not own[-1].won and own[-1] is not own[0]:
+        said += f"; it loses {sum(not duel.won for duel in own)} of {len(own)}, at worst {own[-1]}"
+    won, worst = sum(duel.won for duel in every), max(every, key=_gain)
+    rest = f"In all studies here ours wins {won} of {len(every)} comparisons with the best tuned opponent of each case"
+    rest += "." if won == len(every) or worst is own[-1] else f"; its heaviest loss: {worst}, in {worst.study}."
+    return Headline(title, f"{about}: {said}.", rest, first, chart)
+
+
+def _gain(duel: Duel) -> tuple[int, float]:
+    """Return a sort key: clear wins first, then those that diverged runs decide, then losses."""
+    change = duel.change
+    return (0 if change < 0 else 2, change) if math.isfinite(change) else (1 if duel.won else 3, 0.0)
+
+
+def _rank(row: Row) -> tuple[int, float]:
+    return (row.diverged or 0, math.inf) if math.isnan(row.value) else pivots.rank(row)
+
+
+def _duel(study: str, case: str, metric: str, rows: Sequence[Row], tuned: Callable[[str], bool]) -> Iterator[Duel]:
+    """Yield the duel of a case, if both sides were run and some runs of either did not diverge."""
+    theirs = [row for row in rows if tuned(row.method)]
+    ours = [row for row in rows if _ours(row.method)]
+    if ours and theirs:
+        pair = min(ours, key=_rank), min(theirs, key=_rank)
+        if not all(math.isnan(row.value) for row in pair):
+            yield Duel(study, case, metric, *pair)
+
+
+def _ours(method: str) -> bool:
+    other = method.endswith(("tuned", "(published)")) or method.startswith(("gp-", "trees")) or "paper" in method
+    return (not other and method not in _NEITHER) or method.endswith("fine-tuned")
+
+
+def _unseen(part: Result) -> list[Row]:
+    """Return the errors on truths that no filter was trained on."""
+    metric = pivots.error_metric(part)
+    return [row for row in part.rows if row.protocol not in (None, "paper") and row.metric == metric]
+
+
+def _filter_duels(part: Result) -> Iterator[Duel]:
+    rows, metric = _unseen(part), pivots.FILTER_METRICS[pivots.error_metric(part)].name
+    for protocol, size, case in dict.fromkeys((row.protocol, row.ensemble_size, row.case) for row in rows):
+        own = [row for row in rows if (row.protocol, row.ensemble_size, row.case) == (protocol, size, case)]
+        where = (
+            f"N = {size}" + ("" if protocol == "unseen" else f", {protocol}") + (f", {case}" if case[:1] == "n" else "")
+        )
+        yield from _duel(part.experiment, where, metric, own, _tuned_filter)
+
+
+def _tuned_filter(method: str) -> bool:
+    return method.endswith("tuned") and not method.endswith("fine-tuned")
+
+
+def _regression_duels(part: Result) -> Iterator[Duel]:
+    for case in dict.fromkeys(row.case for row in part.rows):
+        for metric in ("crps", "rmse"):
+            rows, name = part.select(case=case, metric=metric), pivots.REGRESSION_METRICS[metric].name
+            yield from _duel(part.experiment, pivots.case_title(case), name, rows, _tuned_process)
+
+
+def _tuned_process(method: str) -> bool:
+    return method == "trees" or (method.startswith("gp-") and method not in _NOT_TUNED)
+
+
+def _step(part: Result, duel: Duel) -> Chart | None:
+    """Return both bands in one case of a function of one variable; None if none is stored."""
+    arrays = part.arrays.get(duel.ours.case)
+    if arrays is None or "noise" not in arrays.attrs or arrays.sizes["input"] != 1:
+        return None
+    both = (duel.ours.method, duel.theirs.method)
+    shown = [method for method in arrays["method"].values if method in (*both, "ggp", "ggp-paper", "gp-se")]
+    case = duel.ours.case
+    static = [f"bands-{case.split('-')[0]}"]
+    return bands({case: arrays.sel({"method": shown})}, static=static, first=both, height=340)

@@ -1,0 +1,74 @@
+"""The first screen says who wins, by how much, and where it loses."""
+
+from dataclasses import replace
+
+import pytest
+import synthetic
+
+from bieqno.lab.report.headline import headlines
+from bieqno.lab.studies import Result, Row
+
+
+def filters(*rows, name="lorenz63-truth", preset="quick"):
+    """A study of rows (method, N, error, diverged)."""
+    made = [
+        Row(f"N={size}", method, "rmse", value, None, 4, size, "unseen", lost) for method, size, value, lost in rows
+    ]
+    return Result(name, preset, 0, tuple(made))
+
+
+@pytest.fixture
+def mixed():
+    """Two wins and a loss against the best of two tuned opponents."""
+    ours = (("EnNF", 2, 0.2, 0), ("EnNF", 8, 0.9, 0), ("EnNF", 16, 1.2, 0))
+    etkf = (("ETKF tuned", 2, 0.8, 0), ("ETKF tuned", 8, 1.0, 0), ("ETKF tuned", 16, 1.0, 0))
+    return filters(*ours, *etkf, ("EnKF tuned", 2, 0.4, 0), ("EnKF tuned", 8, 3.0, 0), ("EnKF", 2, 0.1, 0))
+
+
+def test_a_range_of_wins_and_the_loss_are_said(mixed):
+    (told,) = headlines([mixed])
+    assert (told.title, told.study) == ("Filters", "lorenz63-truth")
+    assert (
+        "the RMSE of EnNF is 10 % (N = 8) to 50 % (N = 2) lower than that of the best tuned opponent" in told.sentence
+    )
+    assert "loses 1 of 3, at worst the RMSE of EnNF is 20 % higher than that of ETKF, tuned (N = 16)" in told.sentence
+    assert "ours wins 2 of 3 comparisons" in told.rest
+    worse = filters(("EnNF", 2, 0.5, 0), ("ETKF tuned", 2, 0.2, 0), name="mnmef")
+    assert "its heaviest loss: the RMSE of EnNF is 150 % higher" in next(headlines([mixed, worse])).rest
+    assert set(told.chart.controls[-1].chosen) == {"EnNF", "ETKF tuned", "EnKF tuned", "EnKF"}  # every one is shown
+
+
+def test_the_paper_s_form_and_test_runs_are_not_ours(mixed):
+    paper = filters(("EnNF, paper", 2, 0.01, 0), ("ETKF tuned", 2, 0.8, 0), name="lorenz63")
+    smoke = filters(("EnNF", 2, 0.01, 0), ("ETKF tuned", 2, 0.8, 0), name="lorenz63-truth", preset="smoke")
+    assert list(headlines([paper])) == []
+    assert next(headlines([paper, smoke, mixed])).sentence == next(headlines([mixed])).sentence
+
+
+def test_diverged_runs_decide_before_the_error():
+    (told,) = headlines([filters(("EnNF", 2, 0.9, 0), ("ETKF tuned", 2, 0.5, 3))])
+    assert "EnNF has 0 diverged runs, ETKF, tuned 3 (N = 2)" in told.sentence
+    assert "ours wins 1 of 1" in told.rest
+    (told,) = headlines([filters(("EnNF", 2, 0.1, 1), ("ETKF tuned", 2, 0.5, 0))])
+    assert "EnNF has 1 diverged runs, ETKF, tuned 0 (N = 2)" in told.sentence
+    assert "ours wins 0 of 1" in told.rest
+    lost = filters(("EnNF", 2, float("nan"), 4), ("ETKF tuned", 2, float("nan"), 4))
+    assert list(headlines([lost])) == []
+
+
+def test_of_regression_both_bands_are_shown():
+    study = replace(synthetic.step(), preset="quick")
+    (told,) = headlines([study])
+    assert told.study == "step-1d"
+    # Matérn-1/2 is five times better than gGP in these made-up numbers.
+    assert "than that of GP, Matérn-1/2" in told.sentence
+    assert "higher" in told.sentence
+    assert "ours wins 0 of 4" in told.rest
+    assert told.chart.controls[-1].chosen == ["ggp", "gp-matern12"]
+    assert told.chart.static == ["bands-random"]
+
+
+def test_of_a_part_of_the_demo_it_can_be_said_too(mixed):
+    rows = tuple(replace(row, case=f"lorenz63-truth/{row.case}") for row in mixed.rows)
+    (told,) = headlines([Result("demo", "quick", 0, rows)])
+    assert told.sentence == next(headlines([mixed])).sentence
