@@ -173,7 +173,11 @@ def _regressor(
     from bieqno.regression import GGPRegressor, PretrainedGGPRegressor
 
     if not trained:
-        settings: dict[str, Any] = {"correction": not no_correction, "fine_tune": fine_tune, "transform": transform}
+        settings: dict[str, Any] = {
+            "correction": not no_correction,
+            "fine_tune": fine_tune,
+            "target_transform": transform,
+        }
         return PretrainedGGPRegressor(**settings, random_state=seed)
     return GGPRegressor(max_steps=steps or 2000, members=members or 5, random_state=seed)
 

@@ -45,8 +45,8 @@ class PretrainedGGPRegressor(AbstractRegressor):
             frame. Otherwise each input is scaled by itself.
         fine_tune: train the correction on the data, and keep the result where held-out rows say that it
             helps; takes half a minute. Never done with fewer than 40 rows.
-        transform: "auto" predicts the logarithm or the inverse hyperbolic sine of skewed targets where that gives rows that are
-            left out a higher density; "none" never does. With a known `noise` or an `alpha` there is none.
+        target_transform: "auto" predicts the logarithm or the inverse hyperbolic sine of skewed targets where that gives rows
+            that are left out a higher density; "none" never does. With a known `noise` or an `alpha` there is none.
         noise: known standard deviation of the noise in `y`; None learns it.
         alpha: variance of additional noise in `y` that new values will not have, the same for all rows; used with a
             known `noise` to weigh the observations, and taken off the predicted variance.
@@ -70,13 +70,13 @@ class PretrainedGGPRegressor(AbstractRegressor):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = _SHARED | {
         **{name: ["boolean"] for name in ("correction", "same_units", "fine_tune")},
         "alpha": [_NOT_NEGATIVE],
-        "transform": [StrOptions({"auto", "none"})],
+        "target_transform": [StrOptions({"auto", "none"})],
     }
 
     correction: bool = True
     same_units: bool = False
     fine_tune: bool = False
-    transform: str = "auto"
+    target_transform: str = "auto"
     noise: float | None = None
     alpha: float = 0.0
     random_state: int | np.random.RandomState | None = None
@@ -95,7 +95,7 @@ class PretrainedGGPRegressor(AbstractRegressor):
             "alpha": float(self.alpha),
             "same_units": bool(self.same_units),
         }
-        settings["transform"] = self.transform
+        settings["transform"] = self.target_transform
         tune = partial(fine_tune, on_progress=self.on_progress) if self.fine_tune else None
         fits = [fit_table(correction, X, column, seed=self.seed_, tune=tune, **settings) for column in columns.T]
         return tuple(fits), max(process.steps for process in fits)

@@ -35,7 +35,7 @@ def test_a_skewed_target_is_transformed_and_a_normal_one_is_not():
 def test_views_agree_in_the_units_of_the_data(tmp_path):
     x, y = positive()
     model = PretrainedGGPRegressor(correction=False, random_state=0).fit(x, y)
-    plain = PretrainedGGPRegressor(correction=False, transform="none", random_state=0).fit(x, y)
+    plain = PretrainedGGPRegressor(correction=False, target_transform="none", random_state=0).fit(x, y)
     new, values = positive(200, seed=1)
     mean, std = model.predict(new, return_std=True)
     posterior = model.posterior(new[:20])
