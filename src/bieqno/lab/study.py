@@ -140,7 +140,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Description:
-    """What lists and reports say of a study: a question in two sentences that need no paper, and the paper's claim.
+    """What lists and reports say of a study: a question in two or three sentences that need no paper, and the paper's claim.
 
     `minutes` say how long each preset takes on two quiet cores; `methods` can be chosen with ``--only``, if there are any.
     """

@@ -1,7 +1,8 @@
 """The one training loop of the project, and what it is made of."""
 
+from bieqno.training.epochs import EpochLoss, Epochs
 from bieqno.training.loop import ADAM, fit
 from bieqno.training.record import FitResult, Progress, TrainingError
 from bieqno.training.step import StoredData, trainable
 
-__all__ = ["ADAM", "FitResult", "Progress", "StoredData", "TrainingError", "fit", "trainable"]
+__all__ = ["ADAM", "EpochLoss", "Epochs", "FitResult", "Progress", "StoredData", "TrainingError", "fit", "trainable"]

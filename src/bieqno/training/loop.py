@@ -39,6 +39,7 @@ def fit(
     source_state: PyTree | None = None,
     validate: Callable[[M], Float[Array, ""]] | None = None,
     patience: int | None = None,
+    watch: Callable[[M, Float[np.ndarray, "steps"]], bool] | None = None,
     chunk_steps: int = 100,
     microbatches: int = 1,
     max_bad_steps: int = 20,
@@ -61,6 +62,7 @@ def fit(
             ``(value, new_state)``, for example the module's own analyses to continue from.
         validate: held-out loss of a module, compiled; evaluated after every chunk, and the best module is returned.
         patience: stop after that many validations without improvement.
+        watch: called after every chunk with the module and the losses so far; the training ends when it returns True.
         chunk_steps: steps per compiled chunk.
         microbatches: split each batch along its first axis into so many parts whose gradients are averaged; keeps
             large batches in the processor's cache and bounds the memory.
@@ -105,9 +107,9 @@ def fit(
     if mesh is not None:
         on_devices, step, key = _replicate((record.on_devices, step, key), mesh)
         record = Record(*on_devices, *record.history.values())
-    begun, saved, first = time.monotonic(), time.monotonic(), record.step
+    begun, saved, first, ended = time.monotonic(), time.monotonic(), record.step, False
     try:
-        while record.step < steps and not record.out_of_patience(patience):
+        while record.step < steps and not ended and not record.out_of_patience(patience):
             length = min(chunk_steps - record.step % chunk_steps, steps - record.step)
             # Small linear algebra inside a compiled loop is slowed down by threads of its own.
             with threadpool_limits(1, "blas"):
@@ -119,6 +121,7 @@ def fit(
                 saved = time.monotonic()
             if on_progress is not None:
                 on_progress(record.progress(steps, values, first=first, seconds=time.monotonic() - begun))
+            ended = watch is not None and watch(state.module, record.losses)
             if int(state.longest_streak) >= min(max_bad_steps, steps):
                 raise TrainingError(
                     f"loss or gradient was not finite in {int(state.longest_streak)} steps in a row before step "

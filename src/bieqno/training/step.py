@@ -36,7 +36,15 @@ class StoredData(eqx.Module):
 
     def __call__(self, key: PRNGKeyArray) -> PyTree[Array]:
         """Draw a batch."""
-        rows = jax.random.randint(key, (self.batch_size,), 0, jax.tree.leaves(self.arrays)[0].shape[0])
+        return self.take(jax.random.randint(key, (self.batch_size,), 0, self.rows))
+
+    @property
+    def rows(self) -> int:
+        """Number of stored rows."""
+        return int(jax.tree.leaves(self.arrays)[0].shape[0])
+
+    def take(self, rows: Int[Array, "b"]) -> PyTree[Array]:
+        """Return these rows of every array."""
         return jax.tree.map(lambda x: x[rows], self.arrays)
 
 

@@ -81,9 +81,11 @@ def test_tables_fit_80_columns():
         "nlpd": -12.345,
         "crps": 0.1234,
         "coverage_95": 0.95,
+        "epochs": 150.0,
         "seconds": 99.9,
     }
-    rows = tuple(Row("random-100", m, metric, value, 0.1234, 5) for m in METHODS for metric, value in widest.items())
+    rows = [Row("random-100", m, metric, value, 0.1234, 5) for m in METHODS for metric, value in widest.items()]
+    rows.append(Row("random-100", "ggp-paper", "nlpd", 1234.56, 123.45, 3))  # a density that explodes
     text = printed(Result("step-1d", "quick", 0, (*rows, Row("random-100", "gp-best", "rmse", 1.0, 1.0, 5))))
     assert "…" not in text
     assert "NLPD" in text

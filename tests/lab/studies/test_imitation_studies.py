@@ -7,9 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import bieqno.assimilation as da
 from bieqno.assimilation import EnKF
-from bieqno.lab.methods.ennf_paper import compare_on_paper, paper_cases
+from bieqno.lab.methods import imitation
 from bieqno.lab.methods.filters import fixed, no_assimilation
+from bieqno.lab.methods.imitation import compare_on_paper, paper_cases
 from bieqno.lab.papers import paper_lorenz63, paper_lorenz96
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.tables import study_tables
@@ -35,6 +37,7 @@ def test_presets_are_the_papers():
             assert (preset.windows, preset.runs) == (200, 5)
             assert preset.truths >= 5
             assert (len(preset.sizes), min(preset.sizes), max(preset.sizes)) == (8, 2, largest)
+    assert LORENZ63.presets["paper"].paper == {"epochs": 2000}  # on the ring as many as there is time for
 
 
 def test_the_papers_protocol_has_one_record_and_ensembles_that_the_teacher_did_not_have():
@@ -119,15 +122,31 @@ def test_lorenz63_from_end_to_end():
     settings = replace(LORENZ63.presets["smoke"], sizes=(2,), tuned_sizes=(2,))
     result = LORENZ63.run(settings)
     methods = {row.method for row in result.rows if row.protocol == "unseen"}
-    assert methods == {"baseline", "EnKF", "EnNF", "EnKF tuned", "ETKF tuned", "particle filter"}
+    assert methods == {"baseline", "EnKF", "EnNF", "EnNF, paper", "EnKF tuned", "ETKF tuned", "particle filter"}
     assert all(np.isfinite(row.value) for row in result.select(method="EnNF"))
     assert result.value("training", "teacher", "runs_discarded") == 0
+    assert result.value("training", "EnNF, paper", "epochs") == settings.paper["epochs"]
     # The winner of the tuning is told, and one of those that took part.
     found = result.value("N=2", "ETKF tuned", "inflation")
     assert found in INFLATIONS_63
     shown = set(zip(*(column.cells for column in study_tables(result)[-1].columns), strict=True))
     assert ("ETKF, tuned", "N=2", "inflation", f"{found:.3g}") in shown
     assert set(filter_figures(result)) == {"errors", "dynamics", "trajectories"}
+
+
+def test_the_papers_form_alone_trains_and_tunes_nothing_else(monkeypatch):
+    def never(*args, **settings):
+        raise AssertionError("it was not asked for")
+
+    monkeypatch.setattr(imitation, "imitate", never)
+    monkeypatch.setattr(da, "tune", never)
+    settings = replace(LORENZ96.presets["smoke"], sizes=(2,), tuned_sizes=(2,))
+    result = LORENZ96.run(settings, only=["EnNF, paper"])
+    assert {row.method for row in result.rows} == {"EnNF, paper", "teacher"}
+    assert {row.protocol for row in result.rows if row.ensemble_size} == {"paper", "unseen"}
+    told = {row.metric: row.value for row in result.select(case="training")}
+    assert (told["epochs"], told["fine_tuning_epochs"]) == (2, 1)
+    assert set(filter_figures(result)) == {"errors"}
 
 
 def test_one_filter_in_four_roles():

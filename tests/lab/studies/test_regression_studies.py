@@ -3,7 +3,6 @@
 import dataclasses
 from functools import partial
 
-import jax
 import numpy as np
 import pytest
 
@@ -11,8 +10,8 @@ from bieqno.lab.methods import classical_regressors as baselines
 from bieqno.lab.methods.regression import METHODS, Prediction, regression_methods
 from bieqno.lab.report.page import study_figures, write_page
 from bieqno.lab.report.tables import study_tables
-from bieqno.lab.studies import read_result, real_data, step_1d, tables, trig_2d, write_result
-from bieqno.regression.trained import ensemble
+from bieqno.lab.studies import other_functions, read_result, real_data, step_1d, tables, trig_2d, write_result
+from bieqno.lab.study import Run
 
 STUDIES = {study.EXPERIMENT.name: study for study in (step_1d, trig_2d)}
 SCORES = {"rmse", "nlpd", "nlpd_excess", "crps", "coverage_50", "coverage_90", "coverage_95", "seconds"}
@@ -101,8 +100,8 @@ def test_smoke_run_prints_and_stores(smoke):
     result = read_result(folder)
     assert result.preset == "smoke"
     figures = {
-        "step-1d": {"bands-random", "covariance-random", "reliability"},
-        "trig-2d": {"maps", "diagonal", "covariance", "reliability"},
+        "step-1d": {"bands-random", "covariance-random", "reliability", "epochs"},
+        "trig-2d": {"maps", "diagonal", "covariance", "reliability", "epochs"},
     }
     for ending in ("png", "svg"):
         assert {path.stem for path in folder.glob(f"figures/*.{ending}")} == figures[result.experiment]
@@ -137,6 +136,30 @@ def test_arrays_are_those_of_the_scores(smoke):
             assert stored.mean() == pytest.approx(result.value(case, str(method), "rmse"))
 
 
+def test_the_other_functions_are_those_that_are_named():
+    x = np.array([0.0, 0.5, 1.0])
+    assert other_functions.chirp(x) == pytest.approx([0.0, 0.5, 1.0], abs=1e-12)  # whole numbers of swings on the slope
+    centre, radius = other_functions.CENTRE, other_functions.RADIUS
+    ground = 0.5 * np.sin(3 * centre[0] + 2 * centre[1])
+    assert other_functions.kink(centre[None])[0] == pytest.approx(ground + 0.9)
+    # The slope jumps by that of the cone at its edge, and nowhere do values jump.
+    step = 1e-4
+    beside = centre + np.array([[radius - step, 0], [radius, 0], [radius + step, 0]])
+    inside, outside = np.diff(other_functions.kink(beside)) / step
+    assert outside - inside == pytest.approx(3, abs=0.01)
+
+
+@pytest.mark.parametrize("experiment", [other_functions.CHIRP, other_functions.KINK], ids=lambda one: one.name)
+def test_other_functions_from_end_to_end(experiment):
+    result = experiment.run("smoke", only=["ggp-experts", "gp-paper"])
+    assert {row.method for row in result.rows} == {"ggp-experts", "gp-paper"}
+    assert "rmse_near_jump" not in {row.metric for row in result.rows}
+    target = other_functions.chirp if experiment.name == "chirp-1d" else other_functions.kink
+    for arrays in result.arrays.values():
+        x = arrays["x"].values
+        np.testing.assert_allclose(arrays["truth"].values, target(x[:, 0] if x.shape[1] == 1 else x))
+
+
 def constant(problem, seed):
     """A method for tests of the loop: predicts the mean of y."""
     n, k = len(problem.points), len(problem.cut)
@@ -166,7 +189,7 @@ def test_same_seed_same_numbers_and_data_are_paired():
 
 
 def test_methods_know_or_learn_the_noise_as_their_names_say(monkeypatch):
-    made = regression_methods(targets=20, pairs=320, ggp={"max_steps": 1}, lengths=3)
+    made = regression_methods(targets=20, pairs=320, epochs=1, halving=1, ggp={"max_steps": 1}, lengths=3)
     assert tuple(made) == METHODS
     told = {}
 
@@ -184,22 +207,27 @@ def test_methods_know_or_learn_the_noise_as_their_names_say(monkeypatch):
     assert told == {f"gp-{kernel}": (kernel, step_1d.NOISE) for kernel in baselines.KERNELS}
 
 
-def test_the_papers_form_sees_all_pairs_and_all_observations(monkeypatch):
-    """At 32 x 32, where the estimator's own defaults would take fewer: what is drawn, not what is asked for."""
-    drawn = []
+def test_the_papers_form_records_every_epoch(smoke):
+    result = read_result(smoke[1])
+    for case, arrays in result.arrays.items():
+        history = arrays["history"].values
+        assert history.shape == (1, 2, 3)
+        # The scores after the last epoch are those of the prediction.
+        scores = [result.value(case, "ggp-paper", name) for name in ("rmse", "nlpd")]
+        assert history[0, -1, 1:] == pytest.approx(scores, rel=1e-4)
+        assert result.value(case, "ggp-paper", "epochs") == 2
+        assert result.value(case, "ggp-paper", "levelled") == 0
 
-    def caught(module, loss, source, *, steps, **settings):
-        split = jax.eval_shape(source, jax.random.key(0))
-        drawn.append((steps * split.points.mask.shape[1], split.points.mask.shape[2], split.observed.mask.shape[2]))
-        raise InterruptedError
 
-    monkeypatch.setattr(ensemble, "fit", caught)
-    problem = trig_2d.draw(np.random.default_rng(0), side=32, points=4)
-    with pytest.raises(InterruptedError):
-        regression_methods(targets=32, pairs=50_000, ggp={}, lengths=3)["ggp-paper"](problem, 0)
-    pairs, targets, rows = drawn[0]
-    assert 50_000 <= pairs < 50_000 + 32
-    assert (targets, rows) == (32, 1024)  # of each order of all rows the first 32 are targets, 992 observations
+def test_a_method_on_fewer_data_sets_keeps_the_first_ones():
+    settings = dataclasses.replace(step_1d.PRESETS["smoke"], repetitions=3, paper_repetitions=2)
+    methods = {"ggp-paper": constant, "gp-b": constant}
+    rows, arrays = step_1d.study(settings, Run(), methods=lambda **_: methods)
+    counts = {row.method: row.n for row in rows if row.case == "random-30" and row.metric == "rmse"}
+    assert counts == {"ggp-paper": 2, "gp-b": 3, "gp-best": 3}
+    mean = arrays["random-30"]["mean"]
+    np.testing.assert_array_equal(mean.values[:2, 0], mean.values[:2, 1])
+    assert np.isnan(mean.values[2, 0]).all()
 
 
 @pytest.mark.parametrize("module", STUDIES.values(), ids=list(STUDIES))

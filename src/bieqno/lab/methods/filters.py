@@ -55,7 +55,8 @@ class FilterSettings:
     `tuning` is number and length of the truths that classical filters are tuned on, `truths` are unseen ones. `training` has
     settings of the objective, and `steps`: the budget of a training with early stopping; `fine_tuning`, unless empty, those of a
     second one, for each variable or size. The teacher's runs have `training_windows`, the `runs` of the test on the paper's
-    record continue beyond. `particles` is the size of a particle filter that shows what is possible.
+    record continue beyond. `particles` is the size of a particle filter that shows what is possible. `paper`, unless empty, says
+    for how many `epochs`, and epochs of `fine_tuning`, the filter in the paper's form is trained.
     """
 
     preset: str
@@ -74,6 +75,7 @@ class FilterSettings:
     training_windows: int = 150
     runs: int = 5
     particles: int = 0
+    paper: Mapping[str, int] = field(default_factory=dict)
 
 
 SMOKE_VALIDATION = {"truths": 2, "windows": 6, "burn_in": 1}

@@ -3,27 +3,24 @@
 Every method gets the same observations and is scored at the same points on the same noisy new values.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Bool, Float, Int
 
 from bieqno.gaussian import LowRankGaussian
-from bieqno.lab.compare import Arrays, Case, Method, Outcome, compare
+from bieqno.lab.compare import Arrays, Case, Method, compare
 from bieqno.lab.methods import classical_regressors as baselines
 from bieqno.lab.methods.classical_regressors import as_in_the_paper
+from bieqno.lab.methods.ggp_paper import PaperTraining, fit_paper_form, levelled
+from bieqno.lab.methods.regression_outcomes import as_dataset, with_best_kernel
 from bieqno.lab.study import Findings, Run
 from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, metrics
-
-RELIABILITY_LEVELS = np.concatenate([np.arange(0.05, 0.96, 0.05), [0.99]])
-BEST_GP = "gp-best"
-"""The Gaussian process whose kernel is chosen anew in every repetition by the marginal likelihood, as a user would."""
 
 Function: TypeAlias = Callable[[np.ndarray], np.ndarray]
 
@@ -33,7 +30,7 @@ _GP = ("gp-se", "gp-se-learned-noise", "gp-paper", "gp-matern12", "gp-matern32",
 METHODS = (*_GGP, *_GP)
 TINY_GGP = {"max_steps": 20, "members": 2, "width": 16, "depth": 2, "rank": 4}
 """Settings of a `GGPRegressor` for smoke tests."""
-_BATCH = 32  # pairs in a step of the paper's form
+PAPER_FORM = "ggp-paper"
 
 
 @dataclass(frozen=True)
@@ -72,25 +69,34 @@ def grid(first: np.ndarray, second: np.ndarray) -> Float[np.ndarray, "n 2"]:
 class PaperSettings:
     """What is run in a study of one of the paper's functions, with `points` along each dimension, both ends among them.
 
-    The paper's form is trained on so many `pairs` of targets and observations; the opponents' tuning starts from `lengths`.
+    The paper's form is trained on the first `paper_repetitions` data sets, on so many `pairs` of targets and observations, for at
+    most so many `epochs`, in `halving` of which the learning rate halves; the opponents' tuning starts from `lengths`.
     """
 
     preset: str = "quick"
     repetitions: int = 5
     pairs: int = 20_000
+    epochs: int = 20
+    halving: int = 2
+    paper_repetitions: int = 3
     points: int = 1000
     ggp: Mapping[str, Any] = field(default_factory=dict)
     lengths: int = 7
 
+    def for_methods(self) -> dict[str, Any]:
+        """Return what `regression_methods` is given of them."""
+        return {name: getattr(self, name) for name in ("pairs", "epochs", "halving", "ggp", "lengths")}
+
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predicted mean and standard deviation of noisy new values, and their covariance along the cut."""
+    """Predicted mean and standard deviation of noisy new values, their covariance along the cut, the `HISTORY` of a training."""
 
     mean: Float[np.ndarray, "n"]
     std: Float[np.ndarray, "n"]
     covariance: Float[np.ndarray, "k k"]
     log_marginal_likelihood: float | None = None
+    history: Float[np.ndarray, "epochs 3"] | None = None
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what is known, by name."""
@@ -109,8 +115,9 @@ def compare_regressors(
     problems: Mapping[str, Callable[[np.random.Generator], Problem]],
     methods: Mapping[str, Mapping[str, Fit]],
     repetitions: int,
+    fewer: Mapping[str, int] = MappingProxyType({}),
 ) -> Findings:
-    """Run every wanted method of every case on `repetitions` data sets.
+    """Run every wanted method of every case on `repetitions` data sets, or on the first ones if `fewer` names it.
 
     `problems` draws the data sets of each case, `methods` names its methods. Of those that state a marginal likelihood, the best
     in each repetition is reported once more as `BEST_GP`, unless its name ends in ``-paper`` or ``-learned-noise``.
@@ -121,14 +128,18 @@ def compare_regressors(
         return draw(np.random.default_rng(data_seed)), int(fit_seed.generate_state(1)[0] >> 1)
 
     cases = {name: Case(name, cache(partial(trial, draw)), repetitions) for name, draw in problems.items()}
-    plan = [(case, as_method(*named)) for name, case in cases.items() for named in methods[name].items()]
-    outcomes = compare(run, plan, score_prediction, keep=("mean", "std", "covariance"))
+    plan = [
+        (replace(case, repetitions=min(repetitions, fewer.get(method, repetitions))), as_method(method, fit))
+        for name, case in cases.items()
+        for method, fit in methods[name].items()
+    ]
+    outcomes = compare(run, plan, score_prediction, keep=("mean", "std", "covariance", "history"))
     rows, arrays = [], {}
     for name, case in cases.items():
-        own = _with_best([outcome for outcome in outcomes if outcome.case is case])
+        own = with_best_kernel([outcome for outcome in outcomes if outcome.case.name == name])
         rows += [row for outcome in own for row in outcome.rows()]
         if own:
-            arrays[name] = _dataset(own)
+            arrays[name] = as_dataset(case, own)
     return rows, arrays
 
 
@@ -141,63 +152,9 @@ def score_prediction(trial: Trial, found: Arrays) -> dict[str, float]:
     """Score the predicted values of a problem."""
     mean, std, asked = found["mean"], found["std"], trial[0]
     scores = metrics.scores(mean, std, truth=asked.truth, values=asked.values, noise=asked.noise, jump=asked.jump)
+    if "history" in found:
+        scores |= {"epochs": float(len(found["history"])), "levelled": float(levelled(found["history"][:, 0]))}
     return scores | {name: float(found[name]) for name in ("log_marginal_likelihood", "seconds") if name in found}
-
-
-def _with_best(outcomes: Sequence[Outcome[Trial]]) -> list[Outcome[Trial]]:
-    """Add the kernel that the marginal likelihood prefers in each repetition, and to each candidate whether it was that one."""
-    # Likelihoods compare only under the same knowledge of the noise, and between tuned processes.
-    others = ("-paper", "-learned-noise")
-    stating = [outcome for outcome in outcomes if "log_marginal_likelihood" in outcome.scores]
-    candidates = [outcome for outcome in stating if not outcome.method.endswith(others)]
-    if not candidates:
-        return list(outcomes)
-    best = np.argmax([outcome.scores["log_marginal_likelihood"] for outcome in candidates], axis=0)
-    seconds = np.sum([outcome.scores["seconds"] for outcome in candidates], axis=0)
-    kept = [{**candidates[k].kept[i], "score.seconds": seconds[i]} for i, k in enumerate(best)]
-    marked = {outcome.method: outcome for outcome in outcomes}
-    for k, one in enumerate(candidates):
-        pairs = zip(one.kept, (best == k).astype(float), strict=True)
-        marked[one.method] = replace(one, kept=[{**kept, "score.chosen": own} for kept, own in pairs])
-    return [*marked.values(), Outcome(candidates[0].case, BEST_GP, kept)]
-
-
-def _dataset(outcomes: Sequence[Outcome[Trial]]) -> xr.Dataset:
-    """Return scores of each repetition, and what figures need: points, truth and cut are those of the first repetition."""
-    case = outcomes[0].case
-    drawn = [case.draw(repetition)[0] for repetition in range(case.repetitions)]
-    first, repetitions = drawn[0], range(case.repetitions)
-    metric_names = list(dict.fromkeys(name for outcome in outcomes for name in outcome.scores))
-    missing = np.full(case.repetitions, np.nan)
-    scores = np.array([[outcome.scores.get(name, missing) for name in metric_names] for outcome in outcomes])
-
-    def stacked(name: str) -> np.ndarray:
-        return np.stack([[outcome.kept[i][name] for outcome in outcomes] for i in repetitions]).astype(np.float32)
-
-    def reliability(outcome: Outcome[Trial]) -> np.ndarray:
-        found = zip(outcome.kept, drawn, strict=True)
-        each = [metrics.reliability(k["mean"], k["std"], problem.values, RELIABILITY_LEVELS) for k, problem in found]
-        return np.mean(each, axis=0)
-
-    each, of_std = ("repetition", "method", "point"), {"long_name": "predicted standard deviation of noisy values"}
-    covariance = np.stack([outcome.kept[0]["covariance"] for outcome in outcomes]).astype(np.float32)
-    of_covariance = {"long_name": "predicted covariance of noisy values along the cut, first repetition"}
-    return xr.Dataset(
-        {
-            "x_observed": (("repetition", "observation", "input"), np.stack([problem.x for problem in drawn])),
-            "y_observed": (("repetition", "observation"), np.stack([problem.y for problem in drawn])),
-            "x": (("point", "input"), first.points),
-            "truth": (("point",), first.truth),
-            "mean": (each, stacked("mean"), {"long_name": "predicted mean"}),
-            "std": (each, stacked("std"), of_std),
-            "covariance": (("method", "cut", "other"), covariance, of_covariance),
-            "cut_point": (("cut",), first.cut),
-            "reliability": (("method", "level"), np.stack([reliability(outcome) for outcome in outcomes])),
-            "score": (("repetition", "method", "metric"), np.moveaxis(scores, -1, 0)),
-        },
-        {"method": [o.method for o in outcomes], "level": RELIABILITY_LEVELS, "metric": metric_names},
-        {} if first.noise is None else {"noise": first.noise},
-    )
 
 
 def of_gp(model: baselines.TunedGP, problem: Problem) -> Prediction:
@@ -209,10 +166,14 @@ def of_gp(model: baselines.TunedGP, problem: Problem) -> Prediction:
 def of_ggp(regressor: GGPRegressor | PretrainedGGPRegressor, problem: Problem) -> Prediction:
     """Return what a regressor predicts once it is fitted."""
     posterior = cast(LowRankGaussian, regressor.fit(problem.x, problem.y).posterior(problem.points))  # of one output
+    return _prediction(posterior, problem)
+
+
+def _prediction(posterior: LowRankGaussian, problem: Problem, history: np.ndarray | None = None) -> Prediction:
     # The cut is taken from the distribution at all points: the set form depends on what is asked together.
     along_cut = posterior.marginal(jnp.asarray(problem.cut))
     mean, std, covariance = (np.asarray(a, np.float64) for a in (posterior.mean, posterior.std, along_cut.covariance()))
-    return Prediction(mean, std, covariance)
+    return Prediction(mean, std, covariance, history=history)
 
 
 def of_trees(problem: Problem, seed: int) -> Prediction:
@@ -240,25 +201,35 @@ def tuned_gp(kernel: str, *, known: bool = True, **settings: Any) -> Fit:
 
 
 def trained_ggp(settings: Mapping[str, Any]) -> Fit:
-    """Return gGP trained on the data."""
+    """Return gGP trained on the data, with what the package adds to the paper's form."""
     return lambda problem, seed: of_ggp(GGPRegressor(**settings, random_state=seed), problem)
 
 
-def regression_methods(*, targets: int, pairs: int, ggp: Mapping[str, Any], lengths: int) -> dict[str, Fit]:
+def paper_ggp(training: PaperTraining) -> Fit:
+    """Return gGP in the paper's form."""
+
+    def fit(problem: Problem, seed: int) -> Prediction:
+        asked = {"points": problem.points, "truth": problem.truth, "values": problem.values}
+        fitted, history = fit_paper_form(problem.x, problem.y, training, **asked, seed=seed)
+        return _prediction(fitted.posterior(problem.points), problem, history)
+
+    return fit
+
+
+def regression_methods(
+    *, targets: int, pairs: int, epochs: int, halving: int, ggp: Mapping[str, Any], lengths: int
+) -> dict[str, Fit]:
     """Return all methods of a case of the paper.
 
-    `targets` is the paper's M', how many points of each random split are predicted. Of `ggp`, the settings of a `GGPRegressor`,
-    the paper's form takes width, depth and rank. `pairs` and `lengths` are those of `PaperSettings`.
+    `targets` is the paper's M', how many points of each pair are predicted. Of `ggp`, the settings of a `GGPRegressor`, the
+    paper's form takes width, depth and rank. `pairs`, `epochs`, `halving` and `lengths` are those of `PaperSettings`.
     """
-    # Nothing is held out and no noise is known: every pair is seen once, as in the paper.
     shape = {name: ggp[name] for name in ("width", "depth", "rank") if name in ggp}
-    steps = {"max_steps": math.ceil(pairs / _BATCH), "batch_size": _BATCH, "members": 1}
-    paper = {**shape, **steps, "set_interaction": True, "targets": targets, "observations": None}
     return {
         **PRETRAINED_FORMS,
         "ggp-known-noise": lambda problem, seed: of_ggp(PretrainedGGPRegressor(noise=problem.noise), problem),
         "ggp-trained": trained_ggp(ggp),
-        "ggp-paper": trained_ggp(paper),
+        PAPER_FORM: paper_ggp(PaperTraining(pairs, targets, epochs, halving, shape=shape)),
         "gp-se": tuned_gp("se", lengths=lengths),
         "gp-se-learned-noise": tuned_gp("se", known=False, lengths=lengths),
         "gp-paper": lambda problem, seed: of_gp(as_in_the_paper(problem.x, problem.y, noise=problem.noise), problem),

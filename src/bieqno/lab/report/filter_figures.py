@@ -58,10 +58,15 @@ def errors(result: Result) -> Figure:
                 x, height = float(row.ensemble_size or 0), 0.98 - 0.035 * place  # each method has its own height
                 _note(axes, x, height, f"✕{row.diverged}", style.color, ha="center")
         axes.set_xscale("log", base=2)
-        axes.set(yscale="log", title=PROTOCOL_NAMES.get(protocol, protocol))
+        axes.set_title(PROTOCOL_NAMES.get(protocol, protocol))
         ticks = sorted({row.ensemble_size for row in rows if row.ensemble_size and row.method not in ONE_SIZE})
         axes.set_xticks(ticks, [str(n) for n in ticks])
         axes.minorticks_off()
+        if not any(
+            row.value > 0 for row in result.select(metric=metric)
+        ):  # all runs diverged: there is nothing to scale
+            continue
+        axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))  # errors often span less than a power of ten
         axes.yaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())

@@ -12,9 +12,10 @@ from typing import get_args
 from matplotlib.figure import Figure
 
 from bieqno.lab.report.charts import Chart
-from bieqno.lab.report.claims import SMOKE, Judged, Verdict, judge_all
+from bieqno.lab.report.claims import SMOKE, Judged, judge_all
 from bieqno.lab.report.filter_charts import filter_charts
 from bieqno.lab.report.filter_figures import filter_figures
+from bieqno.lab.report.findings import Verdict
 from bieqno.lab.report.headline import Headline, headlines
 from bieqno.lab.report.live_figures import image_address, live_figure, scripts
 from bieqno.lab.report.pivots import protocols
@@ -116,6 +117,13 @@ def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]],
 
 
 def _claim(judged: Judged) -> str:
+    """Return a claim as a row: the finding on the paper's form, and on bieqno's."""
+    cells = "".join(f"<td>{_found(one)}</td>" for one in (judged, judged.ours) if one is not None)
+    return f'<tr><td><span class="about">{escape(judged.claim.experiment)}</span> {escape(judged.claim.text)}</td>{cells}</tr>'
+
+
+def _found(judged: Judged) -> str:
+    """Return verdicts, number and source of a form."""
     finding, source = judged.finding, escape(judged.source or "")
     link = f'<a href="#{source}">{source}</a>' if source else ""
     if judged.preset == SMOKE:
@@ -123,10 +131,8 @@ def _claim(judged: Judged) -> str:
     number = escape(finding.number) if source else f"<code>{escape(finding.number)}</code> runs it"
     more = "".join(f"<li>{escape(text)}</li>" for text in finding.further)
     further = f"<details><summary>more numbers</summary><ul>{more}</ul></details>" if more else ""
-    return (
-        f'<tr><td><span class="about">{escape(judged.claim.experiment)}</span> {escape(judged.claim.text)}</td>'
-        f"<td>{_verdict(finding.verdict)}</td><td>{number}{further}</td><td>{link}</td></tr>"
-    )
+    tuned = f"<br>{_verdict(finding.tuned)} against the best tuned opponent" if finding.tuned else ""
+    return f"{_verdict(finding.verdict)}{tuned}<br>{number} {link}{further}"
 
 
 def _verdict(verdict: Verdict, count: str = "") -> str:

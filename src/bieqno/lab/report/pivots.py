@@ -36,6 +36,7 @@ REGRESSION_METRICS = {
     "log_likelihood": Metric("log-likelihood per value", ".2f", lambda value: -value, "log-likelihood", error=True),
     "crps": Metric("CRPS", ".3f", short="CRPS"),
     "coverage_95": Metric("coverage of the 95 % interval", ".2f", lambda value: abs(value - 0.95), "95 %"),
+    "epochs": Metric("epochs", ".0f", None, "ep."),
     "seconds": Metric("seconds", ".1f", None, "s"),
 }
 PROTOCOL_NAMES = {"paper": "the paper's truth", "unseen": "unseen truths"}

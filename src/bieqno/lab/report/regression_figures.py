@@ -24,6 +24,8 @@ def regression_figures(result: Result) -> dict[str, Figure]:
     if first is None or "reliability" not in first:
         return {}
     figures = {"reliability": reliability(result.arrays)}
+    if "history" in first:
+        figures["epochs"] = epochs(result.arrays)
     if "noise" not in first.attrs:  # real data: scattered points and no known truth
         return figures
     run = [str(method) for method in first["method"].values]
@@ -127,6 +129,25 @@ def reliability(cases: Cases) -> Figure:
     for axes in grid.flat[len(cases) :]:
         axes.set_axis_off()
     figure.legend(*grid.flat[0].get_legend_handles_labels(), loc="outside right center", frameon=False, fontsize=9)
+    return figure
+
+
+def epochs(cases: Cases) -> Figure:
+    """Draw training loss, RMSE and NLPD of the paper's form against epochs, a column for each case, a line for each data set."""
+    labels, style = ("training loss", "RMSE", "NLPD"), style_of("ggp-paper")
+    size = 3.4 * len(cases) + 0.6, 2.0 * len(labels) + 0.4
+    figure, grid = panels(len(labels), len(cases), size, "epoch", sharex="col", sharey="row")
+    for column, (case, arrays) in zip(grid.T, cases.items(), strict=True):
+        for axes, label, series in zip(column, labels, np.moveaxis(arrays["history"].values, -1, 0), strict=True):
+            axes.plot(np.arange(1, series.shape[1] + 1), series.T, color=style.color, linewidth=1.2)
+            axes.spines[["top", "right"]].set_visible(False)
+            # Linear where a density is a sensible one; beyond, where it explodes, by powers of ten.
+            axes.set_yscale(
+                "symlog" if label == "NLPD" else "linear", **({"linthresh": 5.0} if label == "NLPD" else {})
+            )
+        column[0].set_title(_title(case, arrays), fontsize=10)
+    for axes, label in zip(grid[:, 0], labels, strict=True):
+        axes.set_ylabel(label)
     return figure
 
 

@@ -57,8 +57,9 @@ def _terminal_tables(result: Result) -> Iterator[Table]:
 def _cell(row: Row | None, metric: Metric, with_error: bool) -> str:
     if row is None:
         return ""
-    error = f" ±{row.stderr:{metric.form}}" if with_error and row.stderr is not None else ""
-    value = "" if math.isnan(row.value) else f"{row.value:{metric.form}}{error}"
+    form = ".0f" if metric.error and abs(row.value) >= 100 else metric.form  # a density that explodes
+    error = f" ±{row.stderr:{form}}" if with_error and row.stderr is not None else ""
+    value = "" if math.isnan(row.value) else f"{row.value:{form}}{error}"
     return f"{value} ✕{row.diverged}".strip() if row.diverged else value
 
 

@@ -9,6 +9,7 @@ from bieqno.lab.studies import (
     lorenz,
     mnmef,
     neural_process,
+    other_functions,
     real_data,
     step_1d,
     super_filter,
@@ -18,7 +19,9 @@ from bieqno.lab.studies import (
 from bieqno.lab.study import Cases, Description, Experiment, Progress
 
 _ALL: tuple[Experiment, ...] = (
-    *(study.EXPERIMENT for study in (demo, step_1d, trig_2d, real_data, tables, neural_process)),
+    *(study.EXPERIMENT for study in (demo, step_1d, trig_2d)),
+    *(other_functions.CHIRP, other_functions.KINK),
+    *(study.EXPERIMENT for study in (real_data, tables, neural_process)),
     *(lorenz.LORENZ63, lorenz.LORENZ96, super_filter.EXPERIMENT, ennf_options.EXPERIMENT),
     *(lorenz.LORENZ63_TRUTH, lorenz.LORENZ96_TRUTH, mnmef.EXPERIMENT, irregular.EXPERIMENT, large.EXPERIMENT),
 )

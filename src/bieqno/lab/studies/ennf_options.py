@@ -15,7 +15,7 @@ import numpy as np
 
 from bieqno.assimilation import EnKF, Filter
 from bieqno.lab.methods import filters
-from bieqno.lab.methods.ennf_paper import compare_on_paper, imitate, paper_cases, paper_lessons
+from bieqno.lab.methods.imitation import compare_on_paper, imitate, paper_cases, paper_lessons
 from bieqno.lab.papers import paper_lorenz63
 from bieqno.lab.studies.lorenz import LORENZ63
 from bieqno.lab.study import Description, Experiment, Findings, Run

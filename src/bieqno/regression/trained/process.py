@@ -78,6 +78,10 @@ class GeneralizedGaussianProcess(eqx.Module):
             parts.append((std / (1 + std))[:, None])  # between zero and one, however noisy
         observations = jnp.concatenate(parts, axis=1)
         out = self.operator(points, observations, input_mask=point_mask, observation_mask=observation_mask)
+        return self.distribution(out)
+
+    def distribution(self, out: Float[Array, "n q"]) -> LowRankGaussian:
+        """Return the Gaussian that the operator's results ``{m_i, d_i, l_i}`` stand for."""
         log_diag = jnp.logaddexp(jnp.minimum(out[:, 1], MAX_LOG_VARIANCE), self.log_floor)
         return LowRankGaussian(out[:, 0], out[:, 2:] / (self.operator.out_size - 2) ** 0.5, log_diag)
 

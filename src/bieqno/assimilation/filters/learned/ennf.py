@@ -107,14 +107,15 @@ class EnNF(AbstractStudent):
     """Moves each variable of each member by one learned operator, given what is known in observation space.
 
     Takes ensembles of any size and states of any number of variables; only the number of observed values is fixed.
-    Perturbs observations as the EnKF does. Standardisation belongs to it (`Scaling`), and so does the choice of
-    coordinates: ``d_i`` goes in as the innovation ``d_i - H(z_i)``. A missing value is taken to be what each member
-    predicts; with none at all the prior is returned as it is.
+    Perturbs observations as the EnKF does. Standardisation belongs to it (`Scaling`). A missing value is taken to be what
+    each member predicts; with none at all the prior is returned as it is. Without increments, anomalies and innovations it
+    is the paper's equation to the letter.
 
     Args:
         increment: the operator gives what is added to the prior, instead of the posterior itself.
         anomalies: the distances of ``z_ij`` and ``H(z_i)`` from their ensemble means are given beside them, which spares
-            the networks small differences of large numbers; without them it is the paper's equation to the letter.
+            the networks small differences of large numbers.
+        innovation: ``d_i`` goes in as ``d_i - H(z_i)``, for the same reason.
         error_input: the errors' standard deviations are given to the fitting net.
         teachers: number of filters it is to imitate, told apart by a code given to the fitting net; 0 for no code.
 
@@ -135,6 +136,7 @@ class EnNF(AbstractStudent):
     anomalies: bool = eqx.field(static=True)
     error_input: bool = eqx.field(static=True)
     operator: EquivariantOperator = frozen(when="is_stacked")
+    innovation: bool = eqx.field(static=True, default=True)
 
     def __init__(
         self,
@@ -144,6 +146,7 @@ class EnNF(AbstractStudent):
         depth: int = 3,
         increment: bool = True,
         anomalies: bool = True,
+        innovation: bool = True,
         error_input: bool = False,
         teachers: int = 0,
         key: PRNGKeyArray,
@@ -154,6 +157,7 @@ class EnNF(AbstractStudent):
         self.teacher = jnp.array(0) if teachers else None
         self.observations, self.teachers = observations, teachers
         self.increment, self.anomalies, self.error_input = increment, anomalies, error_input
+        self.innovation = innovation
         size, results, context = self.sizes
         self.operator = EquivariantOperator(
             size, results, context_size=context, width=width, depth=depth, key=key, **network
@@ -207,7 +211,8 @@ class EnNF(AbstractStudent):
         # Inputs of each variable, and of all variables of a member, whose layers are then computed once, not for each j.
         scaling = self.scaling
         own = [scaling.state(ensemble)]
-        common = [scaling.predicted(predicted), scaling.innovation(perturbed - predicted)]
+        of_observations = scaling.innovation(perturbed - predicted) if self.innovation else scaling.predicted(perturbed)
+        common = [scaling.predicted(predicted), of_observations]
         if self.anomalies:
             own.append(scaling.anomaly(ensemble - jnp.mean(ensemble, axis=0)))
             common.append(scaling.predicted_anomaly(predicted - jnp.mean(predicted, axis=0)))
