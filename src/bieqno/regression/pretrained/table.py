@@ -24,7 +24,7 @@ from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExp
 from bieqno.regression.pretrained.weights import no_correction
 
 _IRRELEVANT = 20.0  # an input whose length scale is so many times the shortest takes no part in distances
-_BEHIND = 0.2  # nats per row by which an expert is no competitor
+_BEHIND = 0.05  # nats per row by which an expert is no competitor
 _FEW = 400  # rows up to which length scales follow single rows, so that they are found anew without them
 _ALIKE = 1.3  # length scales that differ by no more are no metric of their own
 
@@ -200,7 +200,7 @@ def _best_local(
     enough: float,
     **settings: Any,
 ) -> LocalProcess:
-    """Return the local expert in the plain metric or in that of the length scales, whichever predicts left-out rows better.
+    """Return the local expert in the plain metric, or in that of the length scales if it predicts left-out rows better.
 
     The second is not tried where the loss of the first is not below `enough`: another expert is then used anyway.
     """
@@ -212,13 +212,15 @@ def _best_local(
         # Of more inputs nothing was learned.
         return condition(correction if inputs <= MAX_DIMENSION else no_correction(), X, y, own, **settings)
 
-    def loss(one: LocalProcess) -> float:
-        return float(np.mean(log_losses(one.held_out.error, one.held_out.std**2)))
+    def losses(one: LocalProcess) -> np.ndarray:
+        return np.asarray(log_losses(one.held_out.error, one.held_out.std**2))
 
     if plain or len(columns) <= MAX_DIMENSION:
         found.append(fitted(scaling))
-    if not plain and not (found and loss(found[0]) > enough):
+    if not plain and not (found and losses(found[0]).mean() > enough):
         scale, relevant = np.full_like(scaling.input_scale, np.inf), lengths < _IRRELEVANT * lengths.min()
         scale[columns[relevant]] = scaling.input_scale[columns[relevant]] * lengths[relevant] / lengths.min()
         found.append(fitted(dataclasses.replace(scaling, input_scale=scale)))
-    return min(found, key=loss)
+    # The plain metric stands unless the other is surely better.
+    better = losses(found[0]) - losses(found[-1])
+    return found[-1] if better.mean() >= 2 * better.std() / np.sqrt(len(better)) else found[0]
