@@ -130,13 +130,35 @@ def fit_table(
 
     `tune` may change the local expert before it is stacked.
     """
+    settings: dict[str, Any] = {"noise": noise, "alpha": alpha, "same_units": same_units, "seed": seed}
+    told = settings | {"transform": transform}
+    Scaling.of(X, y)  # refuses what has no scale
+    plain, loss = _fit_under(Transform.of("none", y), correction, X, y, tune, told, **settings)
     # A known noise is that of the target itself.
-    auto = transform == "auto" and noise is None and not alpha
-    scaling, values = Scaling.of(X, y), y
-    used = choose_transform(X, y) if auto else Transform.of("none", y)
-    if used.kind != "none":
-        y = used.forward(values)
-        scaling = Scaling.of(X, y)
+    chosen = choose_transform(X, y) if transform == "auto" and noise is None and not alpha else plain.transform
+    if chosen.kind == "none":
+        return plain
+    # The process of the whole table has chosen; the stack, in which others may count more, decides.
+    transformed, other = _fit_under(chosen, correction, X, y, tune, told, **settings)
+    return transformed if other < loss else plain
+
+
+def _fit_under(
+    used: Transform,
+    correction: Correction,
+    X: Float[np.ndarray, "n d"],
+    values: Float[np.ndarray, "n"],
+    tune: Callable[[LocalProcess], LocalProcess] | None,
+    told: dict[str, Any],
+    *,
+    noise: float | None,
+    alpha: float,
+    same_units: bool,
+    seed: int,
+) -> tuple[TableProcess, float]:
+    """Fit all experts under a transform of the targets; return the stack and its mean loss of rows that were left out."""
+    y = used.forward(values)
+    scaling = Scaling.of(X, y)
     if same_units:
         common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
         scaling = dataclasses.replace(scaling, input_scale=common)
@@ -173,8 +195,8 @@ def fit_table(
     scale, std = float(scaling.target_scale), np.sqrt(np.maximum(found.std**2, least))
     left_out, deviation = used.moments(scaling.values(targets[rows] - found.error), std * scale)
     held_out = HeldOut((values[rows] - left_out) / scale, deviation / scale)
-    settings = {"noise": noise, "alpha": alpha, "same_units": same_units, "transform": transform, "seed": seed}
-    return TableProcess(
+    loss = np.mean(log_losses(found.error, std**2) - used.log_slope(values[rows])) + np.log(scale)
+    process = TableProcess(
         local=local,
         ard=ard,
         trees=trees,
@@ -186,8 +208,9 @@ def fit_table(
         variance_factor=factor,
         held_out=held_out,
         alpha=alpha,
-        settings=settings,
+        settings=told,
     )
+    return process, float(loss)
 
 
 def _best_local(

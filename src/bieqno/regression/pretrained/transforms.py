@@ -20,7 +20,7 @@ from bieqno.regression.pretrained.ard import fit_ard
 from bieqno.regression.pretrained.joint import ChainGaussian
 
 KINDS = ("none", "log", "asinh")
-_SKEWED = 1.0  # least skewness of targets for which transforms are tried
+_SKEWED, _VERY_SKEWED = 1.0, 2.0  # least skewness of positive targets, and of others, for which transforms are tried
 _ROWS = 300  # that decide
 _NODES, _ORDERS = 24, 12
 _POINTS, _WEIGHTS = hermegauss(_NODES)
@@ -145,7 +145,11 @@ def choose_transform(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> 
     """Return the transform under which rows that are left out have the highest density, none unless it is surely better."""
     plain = Transform.of("none", y)
     spread = y.std()
-    if len(y) < 20 or spread <= 1e-10 * np.abs(y).max() or abs(skew((y - y.mean()) / spread)) < _SKEWED:
+    if len(y) < 20 or spread <= 1e-10 * np.abs(y).max():
+        return plain
+    skewness = abs(skew((y - y.mean()) / spread))
+    kinds = ("log",) * bool(y.min() >= 0 and skewness > _SKEWED) + ("asinh",) * bool(skewness > _VERY_SKEWED)
+    if not kinds:
         return plain
     rows = np.sort(np.random.default_rng(0).permutation(len(y))[:_ROWS])
     x = X[rows][:, np.ptp(X[rows], axis=0) > 0]
@@ -161,7 +165,7 @@ def choose_transform(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> 
         return log_losses(z - mean, variance) + math.log(scale) - transform.log_slope(y[rows])
 
     before, best, gain = losses(plain), plain, 0.0
-    for kind in ("log", "asinh") if y.min() >= 0 and np.any(y > 0) else ("asinh",):
+    for kind in kinds:
         own = Transform.of(kind, y)
         better = before - losses(own)
         if better.mean() > max(gain, 2 * better.std() / math.sqrt(len(better))):
