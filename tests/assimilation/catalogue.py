@@ -18,7 +18,6 @@ from bieqno.assimilation import (
     LearnedGain,
     LinearModel,
     LocalEnNF,
-    LocalUpdate,
     Neighbourhoods,
     Neighbours,
     ParticleFilter,
@@ -47,11 +46,9 @@ def _all_near(observed: int) -> Neighbours:
 
 def _local(observed: int) -> LocalEnNF:
     """With a narrow extent, so that an analysis of a few of the states here is clipped."""
-    places, unit = Places(RING), Standardiser.unit(1)
+    places = Places(RING)
     near = Neighbourhoods.of(places, places.at(range(observed)), radius=2.0, reach=1.0)
-    settings = {"width": 8, "small": 4, "channels": 2, "key": jax.random.key(7)}
-    update = LocalUpdate(1, state=unit, predicted=unit, radius=2.0, reach=1.0, extent=jnp.array([1.5]), **settings)
-    return LocalEnNF(update, near)
+    return LocalEnNF.new(near, Standardiser.unit(1), jnp.array([1.5]), width=8, channels=2, key=jax.random.key(7))
 
 
 # What makes each filter for the first so many of the variables; made anew, so that it follows the precision.

@@ -312,3 +312,30 @@ def test_32_bits_do_where_an_error_is_a_thousandth_of_the_spread(name):
         single = analyse()
     assert single.dtype == np.float32
     assert np.abs(single - exact).max() < tolerance
+
+
+@pytest.mark.numbers
+def test_derivatives_of_root_and_gain_are_those_of_the_eigendecomposition(x64):
+    """Eigenvalues are distinct here, where the derivative of an eigendecomposition exists; a row of padding changes nothing."""
+    keys = jax.random.split(jax.random.key(0), 4)
+    shapes = (3, 4, 6), (3, 4), (3, 4), (3, 6)
+    S, a, along, beside = (jax.random.normal(k, shape) for k, shape in zip(keys, shapes, strict=True))
+
+    def plain(S, a):
+        values, vectors = jnp.linalg.eigh(jnp.eye(4) + S @ jnp.swapaxes(S, 1, 2))
+        root, inverse = (jnp.einsum("bij,bj,bkj,bk->bi", vectors, values**p, vectors, a) for p in (-0.5, -1.0))
+        return root, jnp.einsum("bnm,bn->bm", S, inverse)
+
+    def slopes(function, S, a, along):
+        def total(S, a):
+            root, gain = function(S, a)
+            return jnp.sum(root * along) + jnp.sum(gain * beside)
+
+        return jax.grad(total, argnums=(0, 1))(S, a)
+
+    expected = slopes(plain, S, a, along)
+    for found, other in zip(slopes(root_and_gain, S, a, along), expected, strict=True):
+        np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-6)  # the nodes of the root are good to 1e-7
+    padded = (jnp.pad(x, [(0, 0), (0, 1)] + [(0, 0)] * (x.ndim - 2)) for x in (S, a, along))
+    for found, other in zip(slopes(root_and_gain, *padded), expected, strict=True):
+        np.testing.assert_allclose(found[:, :4], other, rtol=1e-4, atol=1e-6)  # the nodes of the root are good to 1e-7

@@ -106,7 +106,7 @@ def test_what_cannot_be_taught_is_refused():
 
 
 def test_a_filter_that_moves_members_at_random_cannot_imitate_them():
-    student = LocalEnNF.untrained(SYSTEM, width=8, small=4, channels=2, key=KEY)
+    student = LocalEnNF.untrained(SYSTEM, width=8, channels=2, key=KEY)
     with pytest.raises(ValueError, match=r"LocalEnNF moves members at random.*train it by AgainstTruth"):
         train_filter(student, SYSTEM, Imitation(lessons(), sizes=(2,)), steps=1, key=KEY)
 

@@ -1,4 +1,6 @@
-"""The local filter: order, place and size do not matter where they should not, and it begins as a Kalman filter."""
+"""The local filter: order, place and size do not matter where they should not, and it begins as an LETKF."""
+
+from functools import cache
 
 import equinox as eqx
 import jax
@@ -10,25 +12,25 @@ from hypothesis import strategies as st
 
 from bieqno.assimilation import (
     LocalEnNF,
-    LocalUpdate,
+    Lorenz96,
     Neighbourhoods,
     Observation,
     Places,
-    gaspari_cohn,
+    System,
     load_filter,
     save_filter,
 )
-from bieqno.assimilation.filters.learned import local_update
-from bieqno.assimilation.filters.learned.local_features import tapered_weights
+from bieqno.assimilation.filters import transform
 from bieqno.assimilation.filters.wrappers import mirrored
-from bieqno.assimilation.geometry import Stencil, spacing
+from bieqno.assimilation.geometry import Stencil, near_radius, spacing
 from bieqno.operators import Standardiser
 
 N, SIZE = 4, 12
 RING = Places.grid(SIZE, period=float(SIZE))
 PRIOR = jax.random.normal(jax.random.key(0), (N, SIZE))
-NOISE = jax.random.normal(jax.random.key(1), (N, SIZE))
-PLAIN = Standardiser.unit(1)
+VALUE = jnp.array([1.0, -2.0, 0.5])
+OBSERVED = (0, 3, 7)
+WIDE = jnp.array([1e3])
 # Rounding of sums in another order, in 32 bits, through a few layers.
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -37,119 +39,146 @@ def around(observed_at, ring=RING, radius=4.0):
     return Neighbourhoods.of(ring, ring.at(observed_at), radius=radius, reach=2.0)
 
 
-@pytest.fixture(scope="module")
-def update():
-    """Weights that matter: those of the last layers are small in the beginning."""
-    small = LocalUpdate(
-        1, state=PLAIN, predicted=PLAIN, radius=4.0, reach=2.0, width=8, small=4, channels=2, key=jax.random.key(2)
-    )
-    return eqx.tree_at(lambda u: u.operator.fit.trunk.layers[-1].weight, small, replace_fn=lambda w: 10 * w)
+def trained(filter):
+    """Return a filter with weights that matter, for the last layers begin at zero; and without noise."""
+
+    def random(layer):
+        weight = 0.3 * jax.random.normal(jax.random.key(5), layer.weight.shape)
+        return eqx.tree_at(lambda x: x.weight, layer, weight)
+
+    for where in (lambda f: f.steering.last, lambda f: f.correction.last, lambda f: f.operator.fit.layers[-1]):
+        filter = eqx.tree_at(where, filter, replace_fn=random)
+    return silent(filter)
 
 
-def analyse(update, prior, value, neighbourhoods, noise, observed_at=(0, 3, 7)):
-    return _analyse(update, prior, value, neighbourhoods, noise, jnp.eye(prior.shape[1])[jnp.array(observed_at, int)])
+def silent(filter):
+    """Return a filter without noise."""
+    filter = eqx.tree_at(lambda f: f.correction.last.bias, filter, replace_fn=lambda bias: bias.at[2].set(-80.0))
+    return eqx.tree_at(lambda f: f.correction.last.weight, filter, replace_fn=lambda weight: weight.at[2].set(0.0))
+
+
+@cache
+def make(with_weights=True):
+    """Return a filter; not as a fixture, for Hypothesis would print it."""
+    new = LocalEnNF.new(around(OBSERVED), Standardiser.unit(1), WIDE, width=8, channels=2, key=jax.random.key(2))
+    return trained(new) if with_weights else new
+
+
+@pytest.fixture
+def filter():
+    return make()
+
+
+@pytest.fixture
+def new():
+    return make(with_weights=False)
+
+
+def analyse(filter, prior, value, neighbourhoods, observed_at=(0, 3, 7), present=None):
+    choose = jnp.eye(prior.shape[1])[jnp.array(observed_at, int)]
+    return _analyse(filter.at(neighbourhoods), prior, value, choose, present)
 
 
 @eqx.filter_jit
-def _analyse(update, prior, value, neighbourhoods, noise, choose):
+def _analyse(filter, prior, value, choose, present):
     # Places as a matrix: one compilation for all of them.
     observed = Observation(lambda z: choose @ z, 0.5).window(value)
-    return update(prior, observed, neighbourhoods, noise)
-
-
-VALUE = jnp.array([1.0, -2.0, 0.5])
-OBSERVED = (0, 3, 7)
+    if present is not None:
+        return filter.analyse(prior, observed, present, key=jax.random.key(1))
+    return filter(prior, observed, key=jax.random.key(1))
 
 
 @given(order=st.permutations(range(N)))
-def test_equivariant_to_members(update, order):
+def test_equivariant_to_members(order):
+    filter = make()
     order = np.array(order)
-    expected = analyse(update, PRIOR, VALUE, around(OBSERVED), NOISE)[order]
-    np.testing.assert_allclose(analyse(update, PRIOR[order], VALUE, around(OBSERVED), NOISE[order]), expected, **CLOSE)
+    expected = analyse(filter, PRIOR, VALUE, around(OBSERVED))[order]
+    np.testing.assert_allclose(analyse(filter, PRIOR[order], VALUE, around(OBSERVED)), expected, **CLOSE)
 
 
 @given(order=st.permutations(range(3)))
-def test_invariant_to_the_order_of_observations(update, order):
+def test_invariant_to_the_order_of_observations(order):
+    filter = make()
     observed_at = tuple(OBSERVED[k] for k in order)
-    found = analyse(update, PRIOR, VALUE[np.array(order)], around(observed_at), NOISE, observed_at=observed_at)
-    np.testing.assert_allclose(found, analyse(update, PRIOR, VALUE, around(OBSERVED), NOISE), **CLOSE)
+    found = analyse(filter, PRIOR, VALUE[np.array(order)], around(observed_at), observed_at=observed_at)
+    np.testing.assert_allclose(found, analyse(filter, PRIOR, VALUE, around(OBSERVED)), **CLOSE)
 
 
 @given(shift=st.integers(1, SIZE - 1))
-def test_equivariant_to_translations_of_a_ring(update, shift):
+def test_equivariant_to_translations_of_a_ring(shift):
+    filter = make()
     observed_at = tuple((s + shift) % SIZE for s in OBSERVED)
-    moved = analyse(
-        update,
-        jnp.roll(PRIOR, shift, 1),
-        VALUE,
-        around(observed_at),
-        jnp.roll(NOISE, shift, 1),
-        observed_at=observed_at,
-    )
-    np.testing.assert_allclose(
-        jnp.roll(moved, -shift, 1), analyse(update, PRIOR, VALUE, around(OBSERVED), NOISE), **CLOSE
-    )
+    moved = analyse(filter, jnp.roll(PRIOR, shift, 1), VALUE, around(observed_at), observed_at=observed_at)
+    np.testing.assert_allclose(jnp.roll(moved, -shift, 1), analyse(filter, PRIOR, VALUE, around(OBSERVED)), **CLOSE)
 
 
-def test_a_missing_value_is_as_if_it_had_never_been(update):
-    found = analyse(update, PRIOR, jnp.array([1.0, jnp.nan, 0.5]), around(OBSERVED), NOISE)
-    without = analyse(update, PRIOR, jnp.array([1.0, 0.5]), around((0, 7)), NOISE, observed_at=(0, 7))
+def test_a_missing_value_is_as_if_it_had_never_been(filter):
+    found = analyse(filter, PRIOR, jnp.array([1.0, jnp.nan, 0.5]), around(OBSERVED))
+    without = analyse(filter, PRIOR, jnp.array([1.0, 0.5]), around((0, 7)), observed_at=(0, 7))
     np.testing.assert_allclose(found, without, **CLOSE)
 
 
-def test_nothing_observed_changes_nothing(update):
-    found = analyse(update, PRIOR, jnp.full(3, jnp.nan), around(OBSERVED), NOISE)
+def test_nothing_observed_changes_nothing(filter):
+    found = analyse(filter, PRIOR, jnp.full(3, jnp.nan), around(OBSERVED))
     np.testing.assert_array_equal(found, PRIOR)
 
 
 @pytest.mark.parametrize("members", [1, 2, 30])
-def test_any_ensemble_size_and_any_spread(update, members):
+def test_any_ensemble_size_and_any_spread(filter, members):
     for spread in (1.0, 1e-8, 0.0):
         prior = spread * jax.random.normal(jax.random.key(3), (members, SIZE))
-        found = analyse(update, prior, VALUE, around(OBSERVED), jnp.ones_like(prior))
+        found = analyse(filter, prior, VALUE, around(OBSERVED))
         assert jnp.all(jnp.isfinite(found))
 
 
-def test_gradients_are_finite_where_all_members_agree(update):
+def test_gradients_are_finite_where_all_members_agree(filter):
     def distance(prior):
-        return jnp.sum(analyse(update, prior, VALUE, around(OBSERVED), NOISE) ** 2)
+        return jnp.sum(analyse(filter, prior, VALUE, around(OBSERVED)) ** 2)
 
     assert jnp.all(jnp.isfinite(jax.grad(distance)(jnp.zeros((N, SIZE)))))
 
 
-def test_chunks_give_the_same(update, monkeypatch):
-    whole = analyse(update, PRIOR, VALUE, around(OBSERVED), NOISE)
-    monkeypatch.setattr(local_update, "CHUNK", 5 * N * 4)  # five variables at a time, so that the last chunk is padded
+def test_chunks_give_the_same(filter, monkeypatch):
+    whole = analyse(filter, PRIOR, VALUE, around(OBSERVED))
+    monkeypatch.setattr(transform, "CHUNK", 5 * N * 3)  # five variables at a time, so that the last chunk is padded
     observed = Observation(OBSERVED, 0.5).window(VALUE)
-    cut = eqx.filter_jit(lambda *given: update(*given))(PRIOR, observed, around(OBSERVED), NOISE)
+    cut = eqx.filter_jit(lambda f: f(PRIOR, observed, key=jax.random.key(1)))(filter)
     np.testing.assert_allclose(cut, whole, **CLOSE)
 
 
-def test_the_same_weights_serve_on_a_larger_ring(update):
+@pytest.mark.parametrize("members", [1, 2, 3])
+def test_padding_changes_nothing(filter, members):
+    """Whatever it holds: members that are not present leave the others as they are without it."""
+    padded = PRIOR.at[members:].set(7.0)
+    found = analyse(filter, padded, VALUE, around(OBSERVED), present=jnp.arange(N) < members)
+    np.testing.assert_allclose(found[:members], analyse(filter, PRIOR[:members], VALUE, around(OBSERVED)), **CLOSE)
+    assert jnp.all(jnp.isfinite(found))
+
+
+def test_the_same_weights_serve_on_a_larger_ring(filter):
     """What is far away is not noticed: the ring cut open and made longer, with more observations far off."""
-    longer = Places.grid(4 * SIZE, period=4.0 * SIZE)
-    observed_at = (*OBSERVED, 30, 33)
-    prior = jnp.concatenate([PRIOR, jnp.ones((N, 3 * SIZE))], axis=1)
-    noise = jnp.concatenate([NOISE, jnp.ones((N, 3 * SIZE))], axis=1)
-    large = LocalEnNF(update, around(OBSERVED)).at(around(observed_at, longer))
+    longer = Places.grid(8 * SIZE, period=8.0 * SIZE)
+    shift = 3 * SIZE
+    observed_at = (*(s + shift for s in OBSERVED), shift + 40, shift + 43)
+    prior = jnp.zeros((N, 8 * SIZE)).at[:, shift : shift + SIZE].set(PRIOR)
     value = jnp.concatenate([VALUE, jnp.array([9.0, 9.0])])
-    found = analyse(large.update, prior, value, large.neighbourhoods, noise, observed_at=observed_at)
-    # Variable 5 sees the observed_at 3 and 7, in both; these are beyond the radius of all others but 0, which is in both.
-    np.testing.assert_allclose(found[:, 5], analyse(update, PRIOR, VALUE, around(OBSERVED), NOISE)[:, 5], **CLOSE)
+    found = analyse(filter, prior, value, around(observed_at, longer), observed_at=observed_at)
+    # The same without what is 30 places off: beyond the radius and three reaches.
+    near = analyse(filter, prior, VALUE, around(observed_at[:3], longer), observed_at=observed_at[:3])
+    inside = slice(shift, shift + SIZE)
+    np.testing.assert_allclose(found[:, inside], near[:, inside], **CLOSE)
 
 
-def test_a_large_ring_is_as_many_small_ones(update):
-    """Beyond some hundreds of variables neighbours are looked at in loops, and in chunks: with the same result."""
+def test_a_large_ring_is_as_many_small_ones(filter):
     times = 100
     ring = Places.grid(times * SIZE, period=float(times * SIZE))
     observed_at = np.add.outer(SIZE * np.arange(times), np.array(OBSERVED)).ravel()
     places = Neighbourhoods.of(ring, ring.at(observed_at), radius=4.0, reach=2.0)
-    prior, noise = jnp.tile(PRIOR, times), jnp.tile(NOISE, times)
     chosen = jnp.array(observed_at)
     observed = Observation(lambda z: z[chosen], 0.5).window(jnp.tile(VALUE, times))
-    found = eqx.filter_jit(lambda *given: update(*given))(prior, observed, places, noise)
-    # The gain's conjugate gradients take steps for all together, of the same length where all are the same.
-    np.testing.assert_allclose(found, jnp.tile(analyse(update, PRIOR, VALUE, around(OBSERVED), NOISE), times), **CLOSE)
+    prior = jnp.tile(PRIOR, times)
+    found = eqx.filter_jit(lambda f: f(prior, observed, key=jax.random.key(1)))(filter.at(places))
+    np.testing.assert_allclose(found, jnp.tile(analyse(filter, PRIOR, VALUE, around(OBSERVED)), times), **CLOSE)
 
 
 def irregular(count, seed):
@@ -175,12 +204,9 @@ def test_what_is_made_for_each_pattern_is_what_each_place_sees(here, patterns):
 def test_two_dimensions_and_two_fields(tmp_path):
     grid = Places.grid(3, 4, fields=2, period=(np.inf, 4.0))
     neighbourhoods = Neighbourhoods.of(grid, grid.at([0, 13, 20]), radius=2.0, reach=1.0)
-    pair = Standardiser.unit(2)
-    filter = LocalEnNF(
-        LocalUpdate(
-            2, state=pair, predicted=pair, radius=2.0, reach=1.0, width=8, small=4, channels=2, key=jax.random.key(0)
-        ),
-        neighbourhoods,
+    extent = jnp.array([9.0, 9.0])
+    filter = trained(
+        LocalEnNF.new(neighbourhoods, Standardiser.unit(2), extent, width=8, channels=2, key=jax.random.key(0))
     )
     prior = jax.random.normal(jax.random.key(1), (3, 24))
     observed = Observation([0, 13, 20], 1.0).window(jnp.ones(3))
@@ -191,21 +217,17 @@ def test_two_dimensions_and_two_fields(tmp_path):
     assert not jnp.array_equal(found[0], prior)
 
 
-def test_what_does_not_fit_is_refused(update):
-    filter = LocalEnNF(update, around(OBSERVED))
+def test_what_does_not_fit_is_refused(filter):
     with pytest.raises(ValueError, match="12 variables and 3 observations, the state has 5 and 3"):
         filter(jnp.ones((2, 5)), Observation(OBSERVED[:1] * 3, 1.0).window(VALUE), key=jax.random.key(0))
     with pytest.raises(ValueError, match="radius of 4 and a reach of 2, the neighbourhoods have 3 and 2"):
         filter.at(around(OBSERVED, radius=3.0))
     pair = Places.grid(6, fields=2)
-    both = Neighbourhoods.of(pair, pair, radius=4.0, reach=2.0)
     with pytest.raises(ValueError, match="know 1 kinds of variables, the neighbourhoods have 2"):
-        filter.at(both)
-    with pytest.raises(ValueError, match="at most half the period, here 6"):
-        around(OBSERVED, radius=7.0)
+        filter.at(Neighbourhoods.of(pair, pair, radius=4.0, reach=2.0))
     plane = Places.grid(2, 2)
-    with pytest.raises(ValueError, match="for 1 dimensions, the neighbourhoods have 2"):
-        filter.at(Neighbourhoods.of(plane, plane, radius=1.0, reach=1.0))
+    with pytest.raises(ValueError, match="another space than the 2 dimensions"):
+        filter.at(Neighbourhoods.of(plane, plane, radius=4.0, reach=2.0))
     with pytest.raises(ValueError, match="one space"):
         Stencil.within(1.0, RING, Places.grid(4))
     with pytest.raises(ValueError, match="positive and finite"):
@@ -214,46 +236,38 @@ def test_what_does_not_fit_is_refused(update):
         Places(np.zeros((2, 1)), [0])
 
 
-def test_the_weights_solve_the_tapered_system(x64):
-    """As many steps of conjugate gradients as unknowns are exact."""
-    places = Places(jnp.arange(5.0)[:, None])
-    stencil = Stencil.within(9.0, places, places)
-    S, d = jax.random.normal(jax.random.key(0), (3, 5)), jnp.arange(5.0)
-    gap = jnp.abs(jnp.arange(5.0)[:, None] - jnp.arange(5.0)) / 9
-    matrix = gaspari_cohn(gap, 0.4) * (S.T @ S) + jnp.eye(5)
-    # The 1e-8 that keeps the last steps from dividing by nothing, over residuals that are a thousandth by then.
-    np.testing.assert_allclose(jax.jit(tapered_weights)(S, d, stencil, 0.4), jnp.linalg.solve(matrix, d), rtol=1e-4)
+def test_before_training_it_is_an_inflated_letkf(new):
+    """With settings that follow the ensemble size as those found for two sizes say."""
+    found = {2: {"radius": 0.5, "inflation": 1.1}, 8: {"radius": 0.9, "inflation": 1.02}}
+    begun = silent(new.begin_with(found))
+    assert begun.settled
+    assert not new.settled
+    observed = Observation(OBSERVED, 0.5).window(VALUE)
+    for size, settings in ({**found, N: {"radius": 0.45**0.5, "inflation": (1.1 * 1.02) ** 0.5}}).items():
+        prior = jax.random.normal(jax.random.key(size), (size, SIZE))
+        expected = eqx.filter_jit(new.base(**settings))(prior, observed, key=jax.random.key(1))
+        np.testing.assert_allclose(analyse(begun, prior, VALUE, around(OBSERVED)), expected, rtol=1e-3, atol=1e-4)
 
 
-def test_before_it_is_corrected_the_mean_moves_as_a_kalman_filters_with_tapered_covariances(update):
-    def silent(net):
-        return eqx.tree_at(lambda n: n.layers[-1].weight, net, replace_fn=jnp.zeros_like)
-
-    still = eqx.tree_at(lambda u: u.operator.fit.trunk, update, replace_fn=silent)
-    found = analyse(still, PRIOR, VALUE, around(OBSERVED), NOISE).mean(axis=0) - PRIOR.mean(axis=0)
-    gap = jnp.abs(jnp.arange(float(SIZE))[:, None] - jnp.array(OBSERVED))
-    gap = jnp.minimum(gap, SIZE - gap)
-    rho = gaspari_cohn(gap, 4.0 * jax.nn.sigmoid(1.0))
-    A = (PRIOR - PRIOR.mean(axis=0)) / jnp.sqrt(N - 1)
-    S = A[:, jnp.array(OBSERVED)]
-    # The error of 0.5, with the least one that the filter believes in.
-    R = (0.5**2 + 0.01**2) * jnp.eye(3)
-    d = VALUE - PRIOR.mean(axis=0)[jnp.array(OBSERVED)]
-    expected = (rho * (A.T @ S)) @ jnp.linalg.solve(rho[jnp.array(OBSERVED)] * (S.T @ S) + R, d)
-    # In 32 bits, through six steps of conjugate gradients.
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+def test_observations_that_reach_a_variable_are_enough_by_default():
+    ring = Places.grid(400, period=400.0)
+    assert near_radius(ring, ring) == 20.0
+    assert near_radius(ring, ring.at([3])) == 200.0  # all that there are
+    assert near_radius(ring, ring.at([])) == 1.0
+    system = System(Lorenz96(8), Observation(range(8), 1.0), jnp.full(8, 8.0), Places.grid(8, period=8.0))
+    assert system.neighbourhoods().near.indices.shape == (8, 8)
 
 
-def test_no_observations_at_all(update):
+def test_no_observations_at_all(filter):
     nowhere = Neighbourhoods.of(RING, RING.at([]), radius=4.0, reach=2.0)
-    found = analyse(update, PRIOR, jnp.zeros(0), nowhere, NOISE, observed_at=())
+    found = analyse(filter, PRIOR, jnp.zeros(0), nowhere, observed_at=())
     np.testing.assert_array_equal(found, PRIOR)
 
 
-def test_no_analysis_leaves_the_extent_of_the_climate(update):
-    bounded = eqx.tree_at(lambda u: u.extent, update, jnp.array([2.5]))
-    assert jnp.abs(analyse(update, 3 * PRIOR, VALUE, around(OBSERVED), NOISE)).max() > 2.5
-    assert jnp.abs(analyse(bounded, 3 * PRIOR, VALUE, around(OBSERVED), NOISE)).max() == 2.5
+def test_no_analysis_leaves_the_extent_of_the_climate(filter):
+    bounded = eqx.tree_at(lambda f: f.extent, filter, jnp.array([2.5]))
+    assert jnp.abs(analyse(filter, 3 * PRIOR, VALUE, around(OBSERVED))).max() > 2.5
+    assert jnp.abs(analyse(bounded, 3 * PRIOR, VALUE, around(OBSERVED))).max() == 2.5
 
 
 @given(members=st.integers(1, 6), seed=st.integers(0, 100))
@@ -282,9 +296,8 @@ def test_offsets_go_the_shorter_way():
     assert spacing(Places(np.array([[-1e-17], [0.0], [4.0], [8.0]]), period=8.0)) == 4.0
 
 
-def test_it_cannot_read_the_truth_off_an_error_law(update):
+def test_it_cannot_read_the_truth_off_an_error_law(filter):
     """Where the error depends on the value, the value that it is evaluated at is the observed one."""
     law = Observation(OBSERVED, lambda d: 0.1 * d + 0.5)
-    places = around(OBSERVED)
-    run = eqx.filter_jit(lambda reference: update(PRIOR, law.window(VALUE, reference=reference), places, NOISE))
+    run = eqx.filter_jit(lambda reference: filter(PRIOR, law.window(VALUE, reference=reference), key=jax.random.key(1)))
     np.testing.assert_array_equal(run(VALUE), run(VALUE + 1))

@@ -14,6 +14,7 @@ from bieqno.assimilation import (
     Climate,
     EnKF,
     EnNF,
+    HostModel,
     Imitation,
     LearnedGain,
     LocalEnNF,
@@ -26,6 +27,7 @@ from bieqno.assimilation import (
     teach,
     train_filter,
 )
+from bieqno.assimilation.objectives.against_truth import differentiable
 from bieqno.scores import relative_rmse
 from bieqno.training import trainable
 
@@ -35,7 +37,7 @@ OBJECTIVE, STEPS = AgainstTruth(sizes={4: 16}), 300
 
 
 def untrained(system=SYSTEM):
-    return LocalEnNF.untrained(system, width=16, small=8, channels=2, key=jax.random.key(0))
+    return LocalEnNF.untrained(system, width=8, channels=2, key=jax.random.key(0))
 
 
 @pytest.fixture(scope="module")
@@ -52,14 +54,10 @@ def relative_error(filter):
 
 
 def test_it_learns(trained):
-    """Against the same filter with its corrections taken away, which moves the mean as a Kalman filter does."""
-    last = [
-        lambda f: f.update.operator.fit.trunk.layers[-1].weight,
-        lambda f: f.update.operator.fit.branch.layers[-1].weight,
-    ]
-    plain = trained.module
-    for layer in last:
-        plain = eqx.tree_at(layer, plain, replace_fn=jnp.zeros_like)
+    """Against the tuned classical filter inside it."""
+    ours, base = trained.errors[4]
+    assert ours < base
+    plain = trained.module.base(radius=3.0, inflation=1.1)
     error = relative_error(trained.module)
     # Without observations the relative error is about 0.7 here; a filter that lost the truth is not far below.
     assert error < 0.2
@@ -102,11 +100,11 @@ def test_units_extents_and_places_are_frozen(trained):
     """No optimizer is given them, so that weight decay cannot change them either."""
     begun = untrained()
     weights = trainable(begun)[0]
-    for part in ("state", "predicted", "extent"):
-        assert not jax.tree.leaves(getattr(weights.update, part))
+    for part in ("climate", "extent"):
+        assert not jax.tree.leaves(getattr(weights, part))
     assert not jax.tree.leaves(weights.neighbourhoods)
     assert eqx.tree_equal(begun.neighbourhoods, trained.module.neighbourhoods)
-    assert jnp.array_equal(begun.update.extent, trained.module.update.extent)
+    assert jnp.array_equal(begun.extent, trained.module.extent)
     shared = EnNF(2, width=4, depth=1, key=jax.random.key(0))
     assert jax.tree.leaves(trainable(shared)[0].operator)
     stacked = trainable(shared.stacked(3))[0]
@@ -189,3 +187,38 @@ def test_arguments_of_another_type_are_refused_by_name(wrong, message):
     unchecked = inspect.unwrap(train_filter)
     with pytest.raises(TypeError, match=message):
         unchecked(**arguments, steps=1, key=jax.random.key(0))
+
+
+def test_where_training_makes_it_worse_the_tuned_base_is_returned():
+    """Weights thrown far off by a huge learning rate: at every size the filter is then the classical one."""
+    wild = AgainstTruth(sizes={3: 2, 6: 2}, learning_rate=30.0, unroll=1)
+    brief = Validation(truths=2, windows=40, burn_in=5, every=3)
+    result = train_filter(untrained(), SYSTEM, wild, steps=3, validate=brief, key=jax.random.key(2))
+    assert set(result.errors) == {3, 6}
+    assert any(base < ours for ours, base in result.errors.values())
+    for judged, (ours, base) in zip(result.module.judged, result.errors.values(), strict=True):
+        prior = jax.random.normal(jax.random.key(3), (int(judged[0]), 3))
+        observed = SYSTEM.observation.window(jnp.array([1.0, 20.0]))
+        chosen = result.module(prior, observed, key=jax.random.key(4))
+        assert (len(judged) == 3) == (base < ours)
+        if base < ours:
+            plain = result.module.base(*judged[1:])(prior, observed, key=jax.random.key(4))
+            np.testing.assert_array_equal(chosen, plain)
+
+
+def test_sizes_share_a_shape_only_where_members_may_be_padding():
+    sizes = {3: 5, 10: 4, 20: 3}
+    padded = AgainstTruth(sizes).task(untrained(), SYSTEM, steps=1, key=jax.random.key(0)).source_state
+    assert [group.ensemble.shape for group in padded] == [(9, 10, 3), (3, 20, 3)]
+    assert padded[0].present.sum(axis=1).tolist() == [3] * 5 + [10] * 4
+    alone = AgainstTruth(sizes).task(EnNF(2, key=jax.random.key(0)), SYSTEM, steps=1, key=jax.random.key(0))
+    assert [group.ensemble.shape for group in alone.source_state] == [(5, 3, 3), (4, 10, 3), (3, 20, 3)]
+
+
+def test_models_outside_jax_are_not_differentiated():
+    host = HostModel(lambda ensemble: 0.9 * ensemble)
+    outside = System(host, Observation([0], 1.0), jnp.ones(3))
+    assert not differentiable(outside)
+    assert differentiable(SYSTEM)
+    task = AgainstTruth({2: 2}).task(untrained(), outside, steps=1, key=jax.random.key(0))
+    assert task.loss.windows == 1

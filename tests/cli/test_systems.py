@@ -35,7 +35,6 @@ spread = 1.0
 [filter]
 radius = 6.0
 width = 8
-small = 4
 channels = 2
 
 [training]
@@ -147,7 +146,7 @@ def test_imitation_with_separate_weights(bieqno, folder, tmp_path):
 
 
 def test_learned_gain_against_the_truth(bieqno, folder, tmp_path):
-    local = "radius = 6.0\nwidth = 8\nsmall = 4\nchannels = 2"
+    local = "radius = 6.0\nwidth = 8\nchannels = 2"
     setup = changed(folder, tmp_path, (local, 'width = 8\ndepth = 2\nkind = "learned-gain"'))
     done = bieqno("train-filter", setup, "--out", tmp_path / "filter.bieqno")
     assert done.code == 0, done.err

@@ -9,7 +9,7 @@ import pytest
 from bieqno.assimilation import EnKF
 from bieqno.lab.methods.filters import as_array, as_filter
 from bieqno.lab.methods.regression import Prediction
-from bieqno.lab.studies import EXPERIMENTS, Cases, demo, provenance, run_key, step_1d, trig_2d
+from bieqno.lab.studies import EXPERIMENTS, Cases, demo, provenance, run_key, step_1d
 from bieqno.lab.study import Progress, Run
 
 
@@ -114,12 +114,12 @@ def test_every_experiment_says_what_it_is():
         assert about.question.count(". ") + about.question.count("? ") in (1, 2), "two sentences, or three"
 
 
-def test_the_demo_says_what_it_leaves_out():
+def test_the_demo_has_both_forms_of_the_paper_and_the_best_there_is():
     studies = demo.PRESETS["quick"].studies
     assert studies["step-1d"].pairs == step_1d.PRESETS["paper"].pairs  # as the paper has, so that nothing need be said
-    for pairs in (studies["trig-2d"].pairs, trig_2d.PRESETS["paper"].pairs):
-        assert f"{pairs:,}" in demo.DESCRIPTION.question
     assert not {"particle filter", "ggp-fine-tuned", "ggp-trained"} & set(demo.DESCRIPTION.methods)
+    assert {"ggp-paper", "EnNF, paper", "EnNF", "LETKF tuned", "ETKF tuned"} <= set(demo.DESCRIPTION.methods)
+    assert studies["mnmef"].sizes == studies["mnmef"].tuned_sizes == (5, 10, 20)
 
 
 def test_the_demo_takes_its_cases_over(monkeypatch):

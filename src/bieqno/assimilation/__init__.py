@@ -15,7 +15,6 @@ from bieqno.assimilation.filters import Inflated as Inflated
 from bieqno.assimilation.filters import IterativeEnKF as IterativeEnKF
 from bieqno.assimilation.filters import LearnedGain as LearnedGain
 from bieqno.assimilation.filters import LocalEnNF as LocalEnNF
-from bieqno.assimilation.filters import LocalUpdate as LocalUpdate
 from bieqno.assimilation.filters import ParticleFilter as ParticleFilter
 from bieqno.assimilation.filters import PriorInflated as PriorInflated
 from bieqno.assimilation.filters import Relaxed as Relaxed

@@ -13,6 +13,7 @@ Positions: TypeAlias = Float[Array | np.ndarray, "_ _"]  # one row per point
 Period: TypeAlias = float | tuple[float, ...] | None
 
 DIGITS = 6  # to which relative positions are told apart, in units of the radius
+ENOUGH = 40  # observations near a variable: more hardly change its analysis
 FEW = 32  # patterns up to which a product with ones and zeros is quicker than looking up
 
 
@@ -74,7 +75,7 @@ class Places:
         return hash(self._identity())
 
 
-def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, ""]) -> Float[Array, "*s"]:
+def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, "..."]) -> Float[Array, "*s"]:
     """Return the compactly supported taper of Gaspari and Cohn (1999, eq. 4.10); either may be infinite.
 
     It reaches zero at the radius, which in units of the common 'Gaussian' length L is ``3.64 L``.
@@ -226,7 +227,6 @@ class Neighbourhoods(eqx.Module):
 
     near: Stencil  # for each variable the observations within the radius
     beside: Stencil  # for each variable the variables within reach, itself among them
-    between: Stencil  # for each observation the observations within the radius
     variables: Int[Array, "n"]  # kind of each
     observations: Int[Array, "m"]  # likewise
     radius: float = eqx.field(static=True)
@@ -235,19 +235,32 @@ class Neighbourhoods(eqx.Module):
     @classmethod
     def of(cls, variables: Places, observations: Places, *, radius: float, reach: float) -> "Neighbourhoods":
         """Find what is near."""
-        # Round a ring a taper that reaches beyond half of it is no covariance.
-        half = min(variables.period or (np.inf,)) / 2
-        if radius > half:
-            raise ValueError(f"a radius is at most half the period, here {half:g}; got {radius:g}")
         return cls(
             Stencil.within(radius, variables, observations),
             Stencil.within(reach, variables, variables),
-            Stencil.within(radius, observations, observations),
             jnp.asarray(variables.kinds),
             jnp.asarray(observations.kinds),
             float(radius),
             float(reach),
         )
+
+
+def near_radius(here: Places, there: Places) -> float:
+    """Return the radius within which a variable has about `ENOUGH` observations, or all of them where they are fewer.
+
+    Example:
+        >>> ring = Places.grid(400, period=400.0)
+        >>> near_radius(ring, ring), near_radius(ring, ring.at(range(0, 400, 40)))
+        (20.0, 200.0)
+    """
+    box = _box(here.period, here.positions.shape[1])
+    points = _wrapped(here.positions, box)
+    if not len(there.positions):
+        return 1.0
+    sample = points[:: max(1, len(points) // 1000)]
+    tree = KDTree(_wrapped(there.positions, box), boxsize=box)
+    found = tree.query(sample, k=[min(ENOUGH, len(there.positions))])[0]
+    return float(np.max(found)) or 1.0
 
 
 def spacing(places: Places) -> float:

@@ -9,15 +9,18 @@ errors are a thousandth of the spread. All of it is elementwise work over as man
 eigen-decompositions by LAPACK take several times as long (`benchmarks/filters.py`).
 """
 
+from collections.abc import Callable
 from functools import cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 from scipy.special import ellipj, ellipk
 
 CONDITION = 1e7  # eigenvalues up to here have the full accuracy of the root
+TOGETHER = 2**16  # numbers in mapped batches up to which they are one batch: loops cost more than they save
 NODES = 16  # error of the root about exp(-2 pi^2 NODES / (log CONDITION + 3)) = 7e-8
 
 
@@ -107,35 +110,87 @@ def solve_bidiagonal(
     return jnp.moveaxis(x, 0, 2), jnp.moveaxis(alpha * x * shares, 0, 2)
 
 
-@jax.custom_batching.custom_vmap
+@jax.custom_vjp
 def root_and_gain(
     factors: Float[Array, "b N m"], vectors: Float[Array, "b N"]
 ) -> tuple[Float[Array, "b N"], Float[Array, "b m"]]:
     """``(I + S S^T)^(-1/2) a`` and ``S^T (I + S S^T)^(-1) a`` for every S of `factors` and a of `vectors`.
+
+    Rows of zeros in both, members that are padding, change nothing. Can be differentiated, once, in reverse mode.
 
     Example:
         >>> root, gain = root_and_gain(jnp.array([[[2.0], [0.0]]]), jnp.array([[1.0, 1.0]]))
         >>> [round(float(x), 4) for x in (root[0, 0], root[0, 1], gain[0, 0])]
         [0.4472, 1.0, 0.4]
     """
-    _, count, size = factors.shape
-    U, V, diagonal, below, used = bidiagonalise(factors, vectors, min(count, size + 1))
-    shifts, weights = (jnp.asarray(x, vectors.dtype) for x in root_nodes())
-    shifts = 1 + jnp.concatenate([jnp.zeros(1, vectors.dtype), shifts])
-    x, y = solve_bidiagonal(diagonal, below, shifts, used)
-    norms = jnp.linalg.norm(vectors, axis=1)[:, None]
-    root = jnp.einsum("q,bqs,bsn->bn", weights, x[:, 1:], U)
-    return norms * root, norms * jnp.einsum("bs,bsm->bm", y[:, 0], V)
+    return _root_and_gain(factors, vectors)
 
 
-@root_and_gain.def_vmap
-def _one_batch_after_another(
-    size: int, mapped: list[bool], factors: Float[Array, "..."], vectors: Float[Array, "..."]
-) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
-    """Take mapped batches in turn, each in the cache and with an end of its own.
+def _one_batch_after_another(function: Callable[..., tuple[Array, Array]]) -> Callable[..., tuple[Array, Array]]:
+    """Make a mapped function take its batches in turn, each in the cache and with an end of its own, unless all are small.
 
     Mapped as one, all would go on until the last is done, copying what they have: 64 truths took three times as long.
     """
-    both = zip((factors, vectors), mapped, strict=True)
-    pair = tuple(x if is_mapped else jnp.broadcast_to(x, (size, *x.shape)) for x, is_mapped in both)
-    return jax.lax.map(lambda one: root_and_gain(*one), pair), (True, True)
+    mappable = jax.custom_batching.custom_vmap(function)
+
+    @mappable.def_vmap
+    def in_turn(size: int, mapped: list[bool], *given: Array) -> tuple[tuple[Array, Array], tuple[bool, bool]]:
+        both = zip(given, mapped, strict=True)
+        given = tuple(x if is_mapped else jnp.broadcast_to(x, (size, *x.shape)) for x, is_mapped in both)
+        if given[0].size > TOGETHER:
+            return jax.lax.map(lambda one: mappable(*one), given), (True, True)
+        found = mappable(*(x.reshape(-1, *x.shape[2:]) for x in given))
+        first, second = (x.reshape(size, -1, *x.shape[1:]) for x in found)
+        return (first, second), (True, True)
+
+    return mappable
+
+
+def _shifted(
+    factors: Float[Array, "b N m"], vectors: Float[Array, "b N"], shifts: Float[Array, "q"]
+) -> tuple[Float[Array, "b q s"], Float[Array, "b q s"], Float[Array, "b s N"], Float[Array, "b s m"]]:
+    """Return coefficients x, y and bases U, V of ``X = (shift + S S^T)^-1 a = x U`` and ``S^T X = y V``, all shifts at once."""
+    _, count, size = factors.shape
+    U, V, diagonal, below, used = bidiagonalise(factors, vectors, min(count, size + 1))
+    x, y = solve_bidiagonal(diagonal, below, shifts, used)
+    norms = jnp.linalg.norm(vectors, axis=1)[:, None, None]
+    return norms * x, norms * y, U, V
+
+
+def _quadrature(dtype: DTypeLike) -> tuple[Array, Array]:
+    """Return 1 and the shifts of the root above it, and the weights of the latter."""
+    shifts, weights = (jnp.asarray(x, dtype) for x in root_nodes())
+    return 1 + jnp.concatenate([jnp.zeros(1, dtype), shifts]), weights
+
+
+@_one_batch_after_another
+def _root_and_gain(factors: Float[Array, "b N m"], vectors: Float[Array, "b N"]) -> tuple[Array, Array]:
+    shifts, weights = _quadrature(vectors.dtype)
+    x, y, U, V = _shifted(factors, vectors, shifts)
+    return jnp.einsum("q,bqs,bsn->bn", weights, x[:, 1:], U), jnp.einsum("bs,bsm->bm", y[:, 0], V)
+
+
+@_one_batch_after_another
+def _transposed(
+    factors: Float[Array, "b N m"], vectors: Float[Array, "b N"], root: Float[Array, "b N"], gain: Float[Array, "b m"]
+) -> tuple[Array, Array]:
+    """Return the derivatives by S and a of a function of root and gain, from those by root and gain.
+
+    With X_q, Y_q the shifted solutions for a and for the derivative g by the root, ``da = sum_q w_q Y_q`` and
+    ``dS = -sum_q w_q (Y_q (S^T X_q)^T + X_q (S^T Y_q)^T)``; the gain adds terms of shift one, with Z for S times its derivative.
+    """
+    shifts, weights = _quadrature(vectors.dtype)
+    # Three right-hand sides as one batch: a third of the program to compile.
+    begins = jnp.concatenate([vectors, root, jnp.einsum("bnm,bm->bn", factors, gain)])
+    x, y, U, V = _shifted(jnp.tile(factors, (3, 1, 1)), begins, shifts)
+    X, Y, Z = jnp.split(jnp.einsum("bqs,bsn->bqn", x, U), 3)
+    SX, SY, SZ = jnp.split(jnp.einsum("bqs,bsm->bqm", y, V), 3)
+    left = jnp.concatenate([-weights[:, None] * Y[:, 1:], -weights[:, None] * X[:, 1:], X[:, :1], -Z[:, :1]], axis=1)
+    right = jnp.concatenate([SX[:, 1:], SY[:, 1:], gain[:, None] - SZ[:, :1], SX[:, :1]], axis=1)
+    return jnp.einsum("bqn,bqm->bnm", left, right), jnp.einsum("q,bqn->bn", weights, Y[:, 1:]) + Z[:, 0]
+
+
+root_and_gain.defvjp(
+    lambda factors, vectors: (_root_and_gain(factors, vectors), (factors, vectors)),
+    lambda kept, derivatives: _transposed(*kept, *derivatives),
+)

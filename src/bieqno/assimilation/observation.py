@@ -112,6 +112,16 @@ class Filter(Protocol):
         """Return the posterior ensemble, of the same shape."""
 
 
+@runtime_checkable
+class PaddedFilter(Protocol):
+    """A filter that can be told which members are present and which are padding: one compiled program for many sizes."""
+
+    def analyse(
+        self, ensemble: Float[Array, "N n"], observed: Observed, present: Bool[Array, "N"], *, key: PRNGKeyArray
+    ) -> Float[Array, "N n"]:
+        """Return the posterior ensemble; what its padding holds is finite and means nothing."""
+
+
 class Observation(eqx.Module):
     """What is observed, and with which error.
 

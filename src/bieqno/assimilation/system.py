@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.geometry import Neighbourhoods, Neighbours, Places, spacing
+from bieqno.assimilation.geometry import Neighbourhoods, Neighbours, Places, near_radius, spacing
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Components, Observation
 
@@ -105,9 +105,7 @@ class System(eqx.Module):
         others within its `reach`, by default three times their distance.
         """
         here, there = self._places()
-        # One observation has no distance to others; that of the variables has the same unit.
-        apart = spacing(there if len(np.unique(there.positions, axis=0)) > 1 else here)
-        radius = 2.5 * apart if radius is None else radius
+        radius = near_radius(here, there) if radius is None else radius
         return Neighbourhoods.of(here, there, radius=radius, reach=3.0 * spacing(here) if reach is None else reach)
 
     def _places(self) -> tuple[Places, Places]:

@@ -61,7 +61,7 @@ def run(
 
     Examples: bieqno run demo / bieqno run lorenz63 step-1d --preset paper --resume / bieqno run all
     """
-    from bieqno.lab.report.page import write_page
+    from bieqno.lab.report.page import found_in, write_page
 
     studies = _chosen(names, preset, only or [])
     prepare_folder(out, studies)
@@ -74,6 +74,8 @@ def run(
         own = sorted(set(only or []) & set(study.description.methods))
         _run_study(study, preset, seed, out, own, resume, reporter)
     page = write_page(out)
+    for title, sentence in found_in(out):
+        reporter.report("found", f"{title}: {sentence}", half=title)
     reporter.report("page", f"The page is {page}", path=str(page))
 
 

@@ -12,7 +12,7 @@ from bieqno.lab.report.pivots import error_metric, pivots
 from bieqno.lab.report.tables import html_tables
 from bieqno.lab.studies import EXPERIMENTS, Cases, Result, Row, irregular, large, mnmef
 
-SMALL = {"width": 8, "small": 4, "channels": 2}
+SMALL = {"width": 8, "channels": 2}
 TINY = {"student": SMALL, "training": {"sizes": {2: 4}, "steps": 2}, "validation": SMOKE_VALIDATION}
 
 

@@ -6,7 +6,6 @@ from bieqno.assimilation.filters.learned.ennf import EnNF as EnNF
 from bieqno.assimilation.filters.learned.ennf import Scaling as Scaling
 from bieqno.assimilation.filters.learned.learned_gain import LearnedGain as LearnedGain
 from bieqno.assimilation.filters.learned.local import LocalEnNF as LocalEnNF
-from bieqno.assimilation.filters.learned.local_update import LocalUpdate as LocalUpdate
 from bieqno.assimilation.filters.particle import ParticleFilter as ParticleFilter
 from bieqno.assimilation.filters.serial import SerialEnSRF as SerialEnSRF
 from bieqno.assimilation.filters.static import Climatology as Climatology

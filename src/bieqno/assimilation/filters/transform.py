@@ -74,14 +74,13 @@ class LETKF(eqx.Module):
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
-        count, size = ensemble.shape
+        count = ensemble.shape[0]
         variables, reach = self.neighbours.indices.shape
         observed.check_known(ensemble, variables, self.neighbours.observations)
         if not reach:
             return ensemble
         predicted_mean, Y = anomalies(observed.predict(ensemble))
         mean, A = anomalies(ensemble)
-        # One row per observation, the innovation behind the anomalies: a neighbourhood is a gather of rows.
         innovation = observed.whiten((observed.value - predicted_mean)[None])
         rows = jnp.concatenate([observed.whiten(Y), innovation]).T
         # An error that is lost in the rounding of the spread, as where an error law passes through zero, would cost
@@ -91,23 +90,43 @@ class LETKF(eqx.Module):
         radius = jnp.minimum(self.radius, self.neighbours.radius)
         weight = jnp.sqrt(gaspari_cohn(self.neighbours.distance, radius)).astype(rows.dtype)
 
-        def analyse(
-            a: Float[Array, "b N"], near: Int[Array, "b k"], weight: Float[Array, "b k"]
-        ) -> Float[Array, "b N"]:
-            local = rows[near] * weight[..., None]
-            S, d = local[..., :-1], local[..., -1]
-            root, gain = root_and_gain(jnp.swapaxes(S, 1, 2), a)
-            # The mean moves by a^T (I + S S^T)^-1 S d, the same for all members.
-            shift = jnp.sum(gain * d, axis=1)
-            return root * jnp.sqrt(max(count - 1, 1)).astype(a.dtype) + shift[:, None]
+        root, shift = local_transforms(A, rows[:, :-1].T, rows[:, -1], self.neighbours.indices, weight)
+        moved = root * jnp.sqrt(max(count - 1, 1)).astype(root.dtype) + shift
+        return observed.or_prior(mean + moved, ensemble)
 
-        chunk = min(size, max(1, CHUNK // (count * reach)))
-        chunks = -(-size // chunk)
-        parts: tuple[Array, ...] = (A.T, self.neighbours.indices, weight)
-        if chunks == 1:
-            moved = analyse(*parts)
-        else:
-            padding = ((0, chunks * chunk - size), (0, 0))
-            parts = tuple(jnp.pad(x, padding).reshape(chunks, chunk, -1) for x in parts)
-            moved = jax.lax.map(lambda part: analyse(*part), parts).reshape(-1, count)[:size]
-        return observed.or_prior(mean + moved.T, ensemble)
+
+def local_transforms(
+    A: Float[Array, "N n"],
+    S: Float[Array, "N m"],
+    innovation: Float[Array, "m"],
+    near: Int[Array, "n k"],
+    weight: Float[Array, "n k"],
+) -> tuple[Float[Array, "N n"], Float[Array, "n"]]:
+    """Return anomalies after a local analysis of each variable, and the increments of the mean.
+
+    A and S are the anomalies of variables and predictions, S and the innovation in units of the error; `weight` is the
+    square root of the taper for each of the observations `near` a variable. Anomalies of zero may pad the members.
+    """
+    (count, size), reach = A.shape, near.shape[1]
+    # One row per observation, the innovation behind the anomalies: a neighbourhood is a gather of rows.
+    rows = jnp.concatenate([S, innovation[None]]).T
+
+    def analyse(
+        a: Float[Array, "b N"], near: Int[Array, "b k"], weight: Float[Array, "b k"]
+    ) -> tuple[Float[Array, "b N"], Float[Array, "b"]]:
+        local = rows[near] * weight[..., None]
+        root, gain = root_and_gain(jnp.swapaxes(local[..., :-1], 1, 2), a)
+        # The mean moves by a^T (I + S S^T)^-1 S d, the same for all members.
+        return root, jnp.sum(gain * local[..., -1], axis=1)
+
+    chunk = min(size, max(1, CHUNK // (count * reach)))
+    chunks = -(-size // chunk)
+    parts: tuple[Array, ...] = (A.T, near, weight)
+    if chunks == 1:
+        root, shift = analyse(*parts)
+    else:
+        padding = ((0, chunks * chunk - size), (0, 0))
+        parts = tuple(jnp.pad(x, padding).reshape(chunks, chunk, -1) for x in parts)
+        root, shift = jax.lax.map(lambda part: analyse(*part), parts)
+        root, shift = root.reshape(-1, count)[:size], shift.reshape(-1)[:size]
+    return root.T, shift

@@ -1,33 +1,36 @@
 """Training against the truth, on the student's own analyses: it learns from what it will meet when it is used.
 
 Many truths run at once. In each step every ensemble is forecast, observed and analysed by the student as it is now; the
-analyses are scored against the truths, the weights improved, and the runs continue from these analyses. Nothing is
-differentiated through time unless asked for. An ensemble that blows up begins anew, as a random few do in every step.
+analyses of a few windows are scored against the truths and differentiated through these windows, the weights improved, and
+the runs continue from these analyses. An ensemble that blows up begins anew, as a random few do in every window.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from types import MappingProxyType
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.models.forecast import forecast
 from bieqno.assimilation.objectives.objective import Task, check_learning_rate
-from bieqno.assimilation.observation import Filter
+from bieqno.assimilation.observation import Filter, PaddedFilter
 from bieqno.assimilation.system import Climate, System
 
-# Each twice the one before: between them a filter interpolates, beyond them it was seen to extrapolate.
-SIZES = MappingProxyType({2: 40, 4: 32, 8: 20, 16: 10, 32: 5})
-RESTARTED = 0.005  # share of the runs that begin anew in every step, so that beginnings are never forgotten
+# Each about twice the one before: between them a filter interpolates, beyond them it extrapolates in log N.
+SIZES = (3, 5, 10, 20)
+VALUES = 200  # variables of all truths of one size, where their number is not given
+UNROLL = 4  # windows that are differentiated through where the model can be
+SHARED = 4  # sizes within this factor of the smallest are padded to one shape, which compiles once
+RESTARTED = 0.005  # share of the runs that begin anew in every window, so that beginnings are never forgotten
 BEGINNINGS = (0.06, 0.75)  # spread of first ensembles, in units of the climate
 LOST = 10.0  # standard deviations from the climate's mean at which a member has blown up
-IDENTITY = "against truth 3"  # to be counted up when the loss or the source changes
+BEHIND = 1e6  # an error, in units of the climate, that is larger than any
+IDENTITY = "against truth 4"  # to be counted up when the loss or the source changes
 
 
 @dataclass(frozen=True)
@@ -35,23 +38,27 @@ class AgainstTruth:
     """Train on the error of the student's own analyses, in cycled runs on truths of the system's model.
 
     Args:
-        sizes: the ensemble sizes to learn, with the number of truths of each.
+        sizes: the ensemble sizes to learn, with the number of truths of each or without: then 4 to 32, fewer for larger states.
         missing: least and largest share of observations that is missing in training.
-        unroll: number of windows that are differentiated through.
+        unroll: number of windows that are differentiated through: the analysis learns what serves the next forecasts. None
+            for 4 where the model can be differentiated, else 1.
         learning_rate: of Adam after a short warm-up; it falls to zero along a cosine.
     """
 
-    sizes: Mapping[int, int] = field(default_factory=lambda: SIZES)
+    sizes: Mapping[int, int] | Sequence[int] = SIZES
     missing: tuple[float, float] = (0.0, 0.0)
-    unroll: int = 1
+    unroll: int | None = None
     learning_rate: float = 2e-3
 
     def __post_init__(self) -> None:
-        if not self.sizes or any(size < 1 or truths < 1 for size, truths in self.sizes.items()):
-            raise ValueError(f"sizes name at least one ensemble size with its number of truths, got {dict(self.sizes)}")
+        truths = list(self.sizes.values()) if isinstance(self.sizes, Mapping) else []
+        if not self.sizes or min(*self.sizes, *truths, 1) < 1:
+            raise ValueError(
+                f"sizes name at least one ensemble size, or each with its number of truths, got {self.sizes}"
+            )
         if not 0 <= self.missing[0] <= self.missing[1] <= 1:
             raise ValueError(f"the share of missing observations is (low, high) within 0 and 1, got {self.missing}")
-        if self.unroll < 1:
+        if self.unroll is not None and self.unroll < 1:
             raise ValueError(f"at least one window is differentiated through, got unroll={self.unroll}")
         check_learning_rate(self.learning_rate)
 
@@ -59,20 +66,45 @@ class AgainstTruth:
         """Prepare the training: free runs for the climate, and the first ensembles."""
         climate_key, start_key = jax.random.split(key)
         climate = Climate.of(system, key=climate_key)
-        keys = jax.random.split(start_key, len(self.sizes))
-        begun = [
-            Runs(*_beginnings(climate, truths, size, (0.5, 0.5), k), jnp.zeros((), int))
-            for k, (size, truths) in zip(keys, self.sizes.items(), strict=True)
-        ]
-        loss = TruthLoss(system, climate, self.missing, self.unroll)
-        return Task(loss, runs_and_key, _optimizer(self.learning_rate, steps), IDENTITY, tuple(begun))
+        each = min(32, max(4, VALUES // system.size))
+        sizes = self.sizes if isinstance(self.sizes, Mapping) else dict.fromkeys(self.sizes, each)
+        groups = _groups(sizes, isinstance(student, PaddedFilter))
+        keys = jax.random.split(start_key, len(groups))
+        begun = tuple(_begin(climate, group, k) for k, group in zip(keys, groups, strict=True))
+        unroll = self.unroll or (UNROLL if differentiable(system) else 1)
+        loss = TruthLoss(system, climate, self.missing, unroll)
+        return Task(loss, runs_and_key, _optimizer(self.learning_rate, steps), IDENTITY, begun)
+
+
+def differentiable(system: System) -> bool:
+    """Return whether the model of a system can be differentiated: one outside JAX cannot."""
+
+    def total(state: Float[Array, "n"]) -> Float[Array, ""]:
+        return jnp.sum(forecast(system.model, state[None], key=jax.random.key(0)))
+
+    try:
+        jax.eval_shape(jax.grad(total), system.state)
+    except (ValueError, TypeError, NotImplementedError):
+        return False
+    return True
+
+
+def _groups(sizes: Mapping[int, int], padded: bool) -> list[dict[int, int]]:
+    """Return sizes that share a shape: all within a factor of the smallest if members may be padding, else one by one."""
+    groups: list[dict[int, int]] = []
+    for size in sorted(sizes):
+        if not (groups and padded and size <= SHARED * min(groups[-1])):
+            groups.append({})
+        groups[-1][size] = sizes[size]
+    return groups
 
 
 class Runs(eqx.Module):
-    """Twin experiments under way with one ensemble size."""
+    """Twin experiments under way, padded to one ensemble size."""
 
     truth: Float[Array, "B n"]
     ensemble: Float[Array, "B N n"]
+    present: Bool[Array, "B N"]
     blown_up: Int[Array, ""]
 
 
@@ -103,65 +135,85 @@ class TruthLoss(eqx.Module):
         return jnp.mean(jnp.stack(values)), jax.lax.stop_gradient(runs)
 
     def _continue(self, student: Filter, runs: Runs, key: PRNGKeyArray) -> tuple[Float[Array, ""], Runs]:
-        """Take all runs of one ensemble size through the next windows."""
-        start_key, luck_key, window_key = jax.random.split(key, 3)
-        truths, members, _ = runs.ensemble.shape
-        begun, begun_ensemble = _beginnings(self.climate, truths, members, BEGINNINGS, start_key)
-        luck, share = jax.random.uniform(luck_key, (2, truths))
+        """Take all runs of one shape through the next windows."""
+        share_key, window_key = jax.random.split(key)
+        share = jax.random.uniform(share_key, (len(runs.truth),))
         missing = self.missing[0] + share * (self.missing[1] - self.missing[0])
-        truth, ensemble, blown_up, loss = runs.truth, runs.ensemble, runs.blown_up, jnp.zeros(())
-        for window in range(self.windows):
-            model_key, analysis_key = jax.random.split(jax.random.fold_in(window_key, window))
-            truth, prior = self._forecast(truth, ensemble, model_key)
-            sound = jnp.all(jnp.abs(prior - self.climate.mean) <= LOST * self.climate.deviation, axis=(1, 2))
-            sound = sound & jnp.all(jnp.isfinite(truth), axis=1)
-            again = ~sound | (luck < RESTARTED) if window == 0 else ~sound
-            truth = jnp.where(again[:, None], begun, truth)
-            prior = jnp.where(again[:, None, None], begun_ensemble, prior)
-            blown_up = blown_up + jnp.sum(~sound)
-            ensemble = self._analyse(student, truth, prior, missing, analysis_key)
-            loss = loss + jnp.mean(jax.vmap(self._score)(truth, ensemble))
-        return loss / self.windows, Runs(truth, ensemble, blown_up)
 
-    def _forecast(
-        self, truth: Float[Array, "B n"], ensemble: Float[Array, "B N n"], key: PRNGKeyArray
-    ) -> tuple[Float[Array, "B n"], Float[Array, "B N n"]]:
+        # Kept in memory are the ensembles between windows; the rest is computed again on the way back.
+        @jax.checkpoint
+        def window(runs: Runs, key: PRNGKeyArray) -> tuple[Runs, Float[Array, ""]]:
+            model_key, start_key, analysis_key = jax.random.split(key, 3)
+            runs = self._restarted(*self._forecast(runs, model_key), runs, start_key)
+            ensemble = self._analyse(student, runs, missing, analysis_key)
+            scores = jax.vmap(self._score)(runs.truth, ensemble, runs.present)
+            return eqx.tree_at(lambda r: r.ensemble, runs, ensemble), jnp.mean(scores)
+
+        runs, scores = jax.lax.scan(window, runs, jax.random.split(window_key, self.windows))
+        return jnp.mean(scores), runs
+
+    def _restarted(
+        self, truth: Float[Array, "B n"], prior: Float[Array, "B N n"], runs: Runs, key: PRNGKeyArray
+    ) -> Runs:
+        """Return the runs a window later; those that blew up and a random few begin anew."""
+        start_key, luck_key = jax.random.split(key)
+        begun, begun_ensemble = _beginnings(self.climate, prior.shape[0], prior.shape[1], BEGINNINGS, start_key)
+        near = jnp.abs(prior - self.climate.mean) <= LOST * self.climate.deviation
+        sound = jnp.all(near | ~runs.present[..., None], axis=(1, 2)) & jnp.all(jnp.isfinite(truth), axis=1)
+        again = ~sound | (jax.random.uniform(luck_key, sound.shape) < RESTARTED)
+        # Where a state is not finite even a derivative of zero would be lost, unless it is cut off first.
+        truth, prior = (jnp.where(jnp.isfinite(x), x, 0) for x in (truth, prior))
+        truth = jnp.where(again[:, None], begun, truth)
+        prior = jnp.where(again[:, None, None], begun_ensemble, prior)
+        return Runs(truth, prior, runs.present, runs.blown_up + jnp.sum(~sound))
+
+    def _forecast(self, runs: Runs, key: PRNGKeyArray) -> tuple[Float[Array, "B n"], Float[Array, "B N n"]]:
         """Return truths and members a window later, forecast together: to the model a truth is one more member."""
-        everyone = jnp.concatenate([truth[:, None], ensemble], axis=1)
-        carried = forecast(self.system.model, everyone.reshape(-1, truth.shape[1]), key=key).reshape(everyone.shape)
+        everyone = jnp.concatenate([runs.truth[:, None], runs.ensemble], axis=1)
+        carried = forecast(self.system.model, everyone.reshape(-1, everyone.shape[2]), key=key).reshape(everyone.shape)
         return carried[:, 0], carried[:, 1:]
 
     def _analyse(
-        self,
-        student: Filter,
-        truth: Float[Array, "B n"],
-        prior: Float[Array, "B N n"],
-        missing: Float[Array, "B"],
-        key: PRNGKeyArray,
+        self, student: Filter, runs: Runs, missing: Float[Array, "B"], key: PRNGKeyArray
     ) -> Float[Array, "B N n"]:
         """Observe every truth, each value missing with the run's probability, and let the student analyse."""
         observation = self.system.observation
         mask_key, error_key, filter_key = jax.random.split(key, 3)
-        shape = (len(truth), self.system.observed)
+        shape = (len(runs.truth), self.system.observed)
         mask = jax.random.uniform(mask_key, shape) >= missing[:, None]
         error = jax.random.normal(error_key, shape)
 
-        def one(truth: Array, prior: Array, error: Array, mask: Array, key: PRNGKeyArray) -> Array:
+        def one(truth: Array, ensemble: Array, present: Array, error: Array, mask: Array, key: PRNGKeyArray) -> Array:
             clean = observation.operator(truth)
             value = clean + observation.error.colour(error[None], clean)[0]
-            return student(prior, observation.window(value, mask=mask, reference=clean), key=key)
+            observed = observation.window(value, mask=mask, reference=clean)
+            if isinstance(student, PaddedFilter):
+                return student.analyse(ensemble, observed, present, key=key)
+            return student(ensemble, observed, key=key)
 
-        return jax.vmap(one)(truth, prior, error, mask, jax.random.split(filter_key, len(truth)))
+        keys = jax.random.split(filter_key, len(error))
+        return jax.vmap(one)(runs.truth, runs.ensemble, runs.present, error, mask, keys)
 
-    def _score(self, truth: Float[Array, "n"], ensemble: Float[Array, "N n"]) -> Float[Array, ""]:
+    def _score(
+        self, truth: Float[Array, "n"], ensemble: Float[Array, "N n"], present: Bool[Array, "N"]
+    ) -> Float[Array, ""]:
         """Return the error of the mean over all variables, plus their mean CRPS."""
-        count = ensemble.shape[0]
-        wrong = (ensemble - truth) / self.climate.deviation
-        # Half the mean distance between members, from their order.
-        ranks = (2 * jnp.arange(1, count + 1) - count - 1)[:, None].astype(wrong.dtype)
-        apart = jnp.sum(ranks * jnp.sort(wrong, axis=0), axis=0) / count**2
-        crps = jnp.mean(jnp.mean(jnp.abs(wrong), axis=0) - apart)
-        return jnp.sqrt(jnp.mean(jnp.mean(wrong, axis=0) ** 2) + 1e-10) + crps
+        here, count = present[:, None], jnp.sum(present, dtype=ensemble.dtype)
+        wrong = jnp.where(here, (ensemble - truth) / self.climate.deviation, 0)
+        # Half the mean distance between members, from their order; padding comes last and counts nothing.
+        number = jnp.arange(1, len(present) + 1, dtype=ensemble.dtype)
+        ranks = jnp.where(number <= count, 2 * number - count - 1, 0)[:, None]
+        ordered = jnp.sort(jnp.where(here, wrong, BEHIND), axis=0)
+        apart = jnp.sum(ranks * ordered, axis=0) / count**2
+        crps = jnp.mean(jnp.sum(jnp.abs(wrong), axis=0) / count - apart)
+        return jnp.sqrt(jnp.mean((jnp.sum(wrong, axis=0) / count) ** 2) + 1e-10) + crps
+
+
+def _begin(climate: Climate, sizes: Mapping[int, int], key: PRNGKeyArray) -> Runs:
+    """Return first runs of some ensemble sizes, padded to the largest."""
+    counts = jnp.repeat(jnp.array(list(sizes)), jnp.array(list(sizes.values())))
+    truth, ensemble = _beginnings(climate, len(counts), max(sizes), (0.5, 0.5), key)
+    return Runs(truth, ensemble, jnp.arange(max(sizes)) < counts[:, None], jnp.zeros((), int))
 
 
 def _beginnings(

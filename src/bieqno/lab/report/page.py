@@ -52,7 +52,17 @@ def title_and_caption(figure: str) -> tuple[str, str]:
 
 def write_page(folder: str | os.PathLike[str]) -> Path:
     """Write ``report.html`` from all results in a folder; ValueError if there is none, a damaged one, or one twice."""
-    folder = Path(folder)
+    replace_file(Path(folder) / PAGE_FILE, build_page(_results_in(Path(folder))).encode())
+    return Path(folder) / PAGE_FILE
+
+
+def found_in(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
+    """Return what the first screen says of filters and of regression, from all results in a folder: title and sentence."""
+    return [(half.title, half.sentence) for half in headlines(result for result, _ in _results_in(Path(folder)))]
+
+
+def _results_in(folder: Path) -> list[tuple[Result, dict[str, bytes]]]:
+    """Return all results in a folder with their figures as PNG by name, in the order of the studies."""
     # Hidden folders are left by a run that was killed while it wrote.
     found = [path.parent for path in sorted(folder.glob(f"*/{METRICS_FILE}")) if path.parent.name[0] != "."]
     if not found:
@@ -71,8 +81,7 @@ def write_page(folder: str | os.PathLike[str]) -> Path:
             raise ValueError(f"{first} and {path} both hold {result.experiment}; move one of them to another folder")
         drawn = sorted((path / FIGURES_FOLDER).glob("*.png"))
         results.append((result, {file.stem: file.read_bytes() for file in drawn}))
-    replace_file(folder / PAGE_FILE, build_page(results).encode())
-    return folder / PAGE_FILE
+    return results
 
 
 def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]]) -> str:

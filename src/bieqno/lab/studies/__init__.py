@@ -11,6 +11,7 @@ from bieqno.lab.studies import (
     neural_process,
     other_functions,
     real_data,
+    standard,
     step_1d,
     super_filter,
     tables,
@@ -23,7 +24,14 @@ _ALL: tuple[Experiment, ...] = (
     *(other_functions.CHIRP, other_functions.KINK),
     *(study.EXPERIMENT for study in (real_data, tables, neural_process)),
     *(lorenz.LORENZ63, lorenz.LORENZ96, super_filter.EXPERIMENT, ennf_options.EXPERIMENT),
-    *(lorenz.LORENZ63_TRUTH, lorenz.LORENZ96_TRUTH, mnmef.EXPERIMENT, irregular.EXPERIMENT, large.EXPERIMENT),
+    *(
+        lorenz.LORENZ63_TRUTH,
+        lorenz.LORENZ96_TRUTH,
+        standard.EXPERIMENT,
+        mnmef.EXPERIMENT,
+        irregular.EXPERIMENT,
+        large.EXPERIMENT,
+    ),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}
 

@@ -20,7 +20,7 @@ DESCRIPTION = Description(
     methods=("EnNF", "LETKF tuned"),
 )
 _STUDENT, _MISSING = {"radius": 10.0}, (0.5, 0.95)
-_QUICK = {"sizes": {5: 24, 10: 16, 20: 8}, "missing": _MISSING, "steps": 1500}
+_QUICK = {"sizes": {5: 8, 10: 6, 20: 4}, "missing": _MISSING, "steps": 1500}
 _LONG = {"sizes": mnmef.LESSONS, "missing": _MISSING, "steps": 10_000}
 _BRIEF = {**mnmef.SMOKE.training, "missing": _MISSING}
 PRESETS = {

@@ -45,7 +45,7 @@ class Settings:
     burn_in: int = 60
     total: int = 4000
     tuning: tuple[int, int] = (4, 200)
-    student: Mapping[str, Any] = field(default_factory=lambda: {"width": 32, "small": 8, "channels": 4})
+    student: Mapping[str, Any] = field(default_factory=lambda: {"width": 16, "channels": 4})
     training: Mapping[str, Any] = field(default_factory=lambda: mnmef.PRESETS["quick"].training)
     validation: Mapping[str, Any] = field(default_factory=dict)
 
@@ -73,12 +73,13 @@ def study(s: Settings, run: Run) -> Findings:
     settled = cache(lambda: run.cases.take("tuning", search))
 
     def learned(size: int) -> da.Filter:
-        update = as_filter(trained()["filter"]).update
-        return da.LocalEnNF(update, mnmef.ring(size).neighbourhoods(update.radius, update.reach))
+        filter = as_filter(trained()["filter"])
+        around = filter.neighbourhoods
+        return filter.at(mnmef.ring(size).neighbourhoods(around.radius, around.reach))
 
     def tuned(size: int) -> da.Filter:
         # With the neighbours that this radius needs and no more, for it is timed.
-        return mnmef.letkf(mnmef.ring(size), (float(settled()["radius"]),)).at(settled())
+        return mnmef.letkf(mnmef.ring(size), float(settled()["radius"])).at(settled())
 
     @lru_cache(1)  # both methods see the same truths
     def test(size: int) -> TwinTest:

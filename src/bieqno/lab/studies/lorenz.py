@@ -100,8 +100,9 @@ LORENZ96 = Experiment(
     partial(imitation, paper_lorenz96, None),
 )
 
-_SIZES, _TRUTHS = (2, 4, 8, 16, 32, 64), {"sizes": {2: 160, 4: 128, 8: 80, 16: 40, 32: 20}}
-_SMOKE_TRUTH = replace(SMOKE, student={"width": 8, "small": 8}, training={"sizes": {2: 4}, "steps": 4})
+_SIZES, _TRUTHS = (2, 4, 8, 16, 32, 64), {"sizes": {2: 40, 4: 32, 8: 24, 16: 8, 32: 6}}
+_FEWER = {"sizes": {2: 10, 4: 10, 8: 8, 16: 4, 32: 3}}
+_SMOKE_TRUTH = replace(SMOKE, student={"width": 8, "channels": 2}, training={"sizes": {2: 4}, "steps": 4})
 LORENZ63_TRUTH = Experiment(
     "lorenz63-truth",
     Description(
@@ -131,8 +132,8 @@ LORENZ96_TRUTH = Experiment(
     ),
     {
         "smoke": _SMOKE_TRUTH,
-        "quick": FilterSettings("quick", _SIZES, (8, 16), tuning=(4, 150), training={"steps": 2400}),
-        "paper": FilterSettings("paper", _SIZES, _SIZES, tuning=(8, 200), training={"steps": 16_000}),
+        "quick": FilterSettings("quick", _SIZES, (8, 16), tuning=(4, 150), training={**_FEWER, "steps": 2400}),
+        "paper": FilterSettings("paper", _SIZES, _SIZES, tuning=(8, 200), training={**_FEWER, "steps": 16_000}),
     },
     partial(against_truth, paper_lorenz96),
 )

@@ -54,8 +54,7 @@ class LocalTable(NamedTuple):
 
     radius: Positive | None = None
     reach: Positive | None = None
-    width: Count = 128
-    small: Count = 32
+    width: Count = 32
     channels: Count = 8
 
 
@@ -80,10 +79,10 @@ class TruthTable(NamedTuple):
 
     steps: Count = 2500
     validate: bool = True  # whether truths of its own decide which weights are kept and when training stops
-    sizes: tuple[Count, ...] = (2, 4, 8, 16, 32)  # ensemble sizes
+    sizes: tuple[Count, ...] = (3, 5, 10, 20)  # ensemble sizes
     truths: tuple[Count, ...] | None = None  # of each size; if not given, fewer for larger ensembles
     missing: tuple[NotNegative, ...] = (0.0, 0.0)  # smallest and largest share of missing observations
-    unroll: Count = 1  # windows that are differentiated through
+    unroll: Count | None = None  # windows that are differentiated through; 4, or 1 if the model cannot be
     learning_rate: Positive = 2e-3
 
 

@@ -31,8 +31,8 @@ def train_student(
     if isinstance(training, ImitationTable):
         objective: Any = _imitation(file, training, warn, objective_key)
     else:
-        truths = training.truths or [min(40, max(5, 160 // size)) for size in training.sizes]
-        sizes, (low, high) = dict(zip(training.sizes, truths, strict=True)), training.missing
+        truths, (low, high) = training.truths, training.missing
+        sizes = dict(zip(training.sizes, truths, strict=True)) if truths else training.sizes
         objective = AgainstTruth(sizes, (low, high), training.unroll, training.learning_rate)
     student = _untrained(file, objective, student_key)
 
