@@ -349,3 +349,25 @@ def test_loading_imports_nothing_by_name(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["refused", "False"]
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_compiled_programs_are_kept_or_one_warning_says_why_not(tmp_path, writable):
+    """In a process of its own, which has no cache yet; a file in place of the folder cannot be written by anybody."""
+    folder = tmp_path / "cache"
+    if not writable:
+        folder.write_text("")
+    code = """
+import warnings
+import jax
+from bieqno.persistence import use_compilation_cache
+with warnings.catch_warnings(record=True) as found:
+    warnings.simplefilter("always")
+    for _ in range(2):
+        use_compilation_cache()
+print(len(found), jax.config.jax_compilation_cache_dir is not None)
+"""
+    kept = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
+    environment = kept | {"BIEQNO_CACHE": str(folder)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == (["0", "True"] if writable else ["1", "False"])

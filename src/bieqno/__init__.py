@@ -1,9 +1,13 @@
 """Approximate Bayesian inference with permutation-equivariant neural operators."""
 
+import os
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+
+# Read when JAX is imported: the compiler's own log, at length on every program that comes from the cache, is not for users.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 __version__ = version("bieqno")
 

@@ -7,6 +7,9 @@ of squares, without the cancellation of the textbook form and without squaring t
 suffices. The determinant lemma gives ``log |K| = sum D + log |A^T A|``.
 """
 
+import abc
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -20,7 +23,43 @@ def _as_floats(values: ArrayLike) -> Array:
     return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.zeros(()).dtype)
 
 
-class LowRankGaussian(eqx.Module):
+class AbstractGaussian(eqx.Module):
+    """A joint Gaussian over n values, whatever the form of its covariance; arrays are JAX's or NumPy's."""
+
+    mean: eqx.AbstractVar[Any]
+
+    @property
+    @abc.abstractmethod
+    def variance(self) -> Any:
+        """Variance of each point."""
+
+    @property
+    def std(self) -> Any:
+        """Standard deviation of each point."""
+        return self.variance**0.5
+
+    @abc.abstractmethod
+    def covariance(self) -> Any:
+        """Return the dense covariance matrix, O(n^2) memory."""
+
+    @abc.abstractmethod
+    def log_prob(self, value: Any) -> Any:
+        """Return the logarithm of the joint density at `value`."""
+
+    @abc.abstractmethod
+    def sample(self, count: int, *, key: PRNGKeyArray) -> Any:
+        """Draw joint samples, one per row."""
+
+    @abc.abstractmethod
+    def marginal(self, indices: Any) -> "AbstractGaussian":
+        """Return the joint distribution of some of the points, in the order of `indices`."""
+
+    @abc.abstractmethod
+    def condition(self, indices: Any, values: Any) -> "AbstractGaussian":
+        """Return the distribution of the other points, in their order, given the values of those of `indices`."""
+
+
+class LowRankGaussian(AbstractGaussian):
     """A joint Gaussian over n values with covariance ``factor @ factor.T + diag(exp(log_diag))``; O(n r^2) for rank r.
 
     Example:
@@ -57,11 +96,6 @@ class LowRankGaussian(eqx.Module):
         """Variance of each point."""
         return jnp.sum(self.factor**2, axis=1) + jnp.exp(self.log_diag)
 
-    @property
-    def std(self) -> Float[Array, "n"]:
-        """Standard deviation of each point."""
-        return jnp.sqrt(self.variance)
-
     def covariance(self) -> Float[Array, "n n"]:
         """Return the dense covariance matrix, O(n^2) memory."""
         return self.factor @ self.factor.T + jnp.diag(jnp.exp(self.log_diag))
@@ -87,6 +121,24 @@ class LowRankGaussian(eqx.Module):
         if not isinstance(indices, jax.core.Tracer) and outside.any():
             raise IndexError(f"indices must lie within {self.size} points, got {indices}")
         return LowRankGaussian(self.mean[indices], self.factor[indices], self.log_diag[indices])
+
+    def condition(self, indices: Int[Array, "k"], values: Float[Array, "k"]) -> "LowRankGaussian":
+        """Return the distribution of the other points, in their order, given the values of those of `indices`.
+
+        Example:
+            >>> pair = LowRankGaussian(jnp.zeros(2), jnp.ones((2, 1)), jnp.zeros(2))  # variances 2, covariance 1
+            >>> other = pair.condition(jnp.array([0]), jnp.array([3.0]))
+            >>> bool(jnp.allclose(other.mean, 1.5)), bool(jnp.allclose(other.variance, 1.5))
+            (True, True)
+        """
+        known, rest = self.marginal(indices), self.marginal(jnp.delete(jnp.arange(self.size), indices))
+        scale = jnp.exp(-known.log_diag / 2)
+        G = known.factor * scale[:, None]
+        C = jnp.linalg.cholesky(G.T @ G + jnp.eye(self.rank, dtype=G.dtype))
+        shared = jax.scipy.linalg.cho_solve((C, True), G.T @ ((values - known.mean) * scale))
+        return LowRankGaussian(
+            rest.mean + rest.factor @ shared, solve_triangular(C, rest.factor.T, lower=True).T, rest.log_diag
+        )
 
     def affine(self, scale: float | Float[Array, "*n"], shift: float | Float[Array, "*n"]) -> "LowRankGaussian":
         """Return the distribution of ``scale * y + shift``, for numbers or one value per point; `scale` is not zero."""

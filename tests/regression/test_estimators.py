@@ -280,8 +280,10 @@ def test_large_targets_are_predicted_and_their_posterior_in_single_precision_is_
         np.testing.assert_allclose(other / unit, one, rtol=1e-3, atol=1e-5)
     assert np.isfinite(large.sample_y(X, 2)).all()
     assert np.isfinite(large.validation_scores_["nlpd"]).all()
+    assert np.isfinite(large.posterior(X).log_prob(1e140 * y))
+    trained = GGPRegressor(members=2, **SMALL).fit(X, 1e140 * y)
     with pytest.raises(ValueError, match="use predict, sample_y or log_predictive_density"):
-        large.posterior(X)
+        trained.posterior(X)
 
 
 def test_inputs_that_single_precision_merges_are_counted_in_a_warning():

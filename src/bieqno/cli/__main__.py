@@ -7,7 +7,6 @@ import os
 import platform
 import sys
 from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -24,12 +23,6 @@ app = typer.Typer(
 )
 
 
-def compilation_cache() -> Path:
-    """Return the folder of compiled programs: ``BIEQNO_CACHE``, JAX's own setting, or one in the user's cache folder."""
-    chosen = os.environ.get("BIEQNO_CACHE") or os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    return Path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "bieqno"))
-
-
 @app.command()
 def info() -> None:
     """Show versions, devices, the number type and the folder of the compilation cache.
@@ -39,6 +32,8 @@ def info() -> None:
     import jax
     import jax.numpy as jnp
 
+    from bieqno.persistence.compilation import compilation_cache
+
     rows = {
         "bieqno": bieqno.__version__,
         "python": f"{platform.python_version()} ({platform.system()} {platform.machine()})",
@@ -46,7 +41,7 @@ def info() -> None:
         "devices": ", ".join(str(device) for device in jax.devices()),
         "cores": str(os.cpu_count()),
         "dtype": str(jnp.zeros(()).dtype),
-        "cache": str(compilation_cache()),
+        "cache": str(compilation_cache() or "off"),
     }
     typer.echo("\n".join(f"{name:<11}  {value}" for name, value in rows.items()))
 
@@ -73,9 +68,12 @@ def _start(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    # JAX reads both when it is imported, which no command has done yet. The compiler's own log is not for users.
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compilation_cache())
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    from bieqno.persistence.compilation import LEAST_SECONDS, compilation_cache
+
+    # JAX reads them when it is imported, which no command has done yet.
+    if (folder := compilation_cache()) is not None:
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
+        os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
 
 
 def run_app() -> None:

@@ -3,7 +3,7 @@
 import csv
 import io
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from bieqno.lab.texts import did_you_mean
 from bieqno.persistence import replace_file
 
 _PARQUET = (".parquet", ".pq")
+_MOST_TEXTS = 50  # different texts of a column that is a category
 _NEEDS_PYARROW = "Parquet files need pyarrow: pip install 'bieqno[parquet]', or give the table as CSV"
 
 
@@ -55,10 +56,15 @@ def pick(asked: str, columns: Sequence[str], source: Path) -> list[str]:
     return names
 
 
-def numbers(frame: pd.DataFrame, columns: Sequence[str], source: Path) -> pd.DataFrame:
-    """Return columns as numbers, NaN where a value is missing or infinite; refuse the first value that is no number."""
+def numbers(
+    frame: pd.DataFrame, columns: Sequence[str], source: Path, categories: Collection[str] = ()
+) -> pd.DataFrame:
+    """Return columns as numbers, NaN where a value is missing or infinite; refuse the first value that is no number.
+
+    `categories` are columns that may hold texts, which stay as they are, or dates in the ISO format.
+    """
     for name in columns:
-        if not _is_numeric(frame[name]):
+        if not _is_numeric(frame[name]) and name not in categories:
             parsed = pd.to_numeric(frame[name].astype(str), errors="coerce")
             wrong = np.flatnonzero(parsed.isna() & frame[name].notna())
             row = int(wrong[0]) if len(wrong) else 0
@@ -66,20 +72,24 @@ def numbers(frame: pd.DataFrame, columns: Sequence[str], source: Path) -> pd.Dat
                 f"column {name!r} of {source} holds {frame[name].iloc[row]!r} in row {row + 1}, and numbers are needed; "
                 "correct the table, or name other columns with --inputs"
             )
-    values = frame[list(columns)].astype(float)
-    return values.where(np.isfinite(values), np.nan)
+    found = {name: _dates_or_texts(frame[name]) for name in columns if name in categories}
+    for name in (name for name in columns if name not in found):
+        values = frame[name].astype(float)
+        found[name] = values.where(np.isfinite(values), np.nan)
+    return pd.DataFrame({name: found[name] for name in columns})
 
 
 def training_columns(
-    frame: pd.DataFrame, target: str, inputs: str | None, source: Path
+    frame: pd.DataFrame, target: str, inputs: str | None, source: Path, *, texts: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return inputs and targets without the rows in which something is missing."""
+    """Return inputs and targets without the rows in which something is missing; columns of `texts` only if asked for."""
     columns = list(frame.columns)
     targets = pick(target, columns, source)
-    chosen = pick(inputs, columns, source) if inputs is not None else _usable_inputs(frame, targets, source)
+    categories = _categories(frame, targets) if texts else []
+    chosen = pick(inputs, columns, source) if inputs is not None else _usable_inputs(frame, targets, source, categories)
     for name in set(chosen) & set(targets):
         raise ValueError(f"{name!r} is to be predicted, so it cannot be among the inputs")
-    values = numbers(frame, [*chosen, *targets], source)
+    values = numbers(frame, [*chosen, *targets], source, categories)
     values = values[complete_rows(values, source)]
     for name in (name for name in values if values[name].nunique() == 1):
         if name in targets:
@@ -114,10 +124,25 @@ def complete_rows(values: pd.DataFrame, source: Path, *, what: str = "left out")
     return keep
 
 
-def _usable_inputs(frame: pd.DataFrame, targets: Iterable[str], source: Path) -> list[str]:
-    """Return all columns of numbers but the targets; warn about the others and about row numbers that pandas wrote."""
+def _categories(frame: pd.DataFrame, targets: Iterable[str]) -> list[str]:
+    """Return columns of texts that a regressor can use: dates, or a few texts that come again."""
+    texts = [name for name in frame.columns if name not in set(targets) and not _is_numeric(frame[name])]
+    dates = [name for name in texts if pd.api.types.is_datetime64_any_dtype(_dates_or_texts(frame[name]))]
+    return [name for name in texts if name in dates or 1 < frame[name].nunique() <= min(_MOST_TEXTS, len(frame) / 4)]
+
+
+def _dates_or_texts(column: pd.Series) -> pd.Series:
+    """Return a column of dates if all its texts are dates in the ISO format, else the texts."""
+    dates = pd.to_datetime(column, format="ISO8601", errors="coerce")
+    return dates if len(column.dropna()) and dates.notna().sum() == column.notna().sum() else column.astype(object)
+
+
+def _usable_inputs(
+    frame: pd.DataFrame, targets: Iterable[str], source: Path, categories: Collection[str] = ()
+) -> list[str]:
+    """Return all columns of numbers and categories but the targets; warn about the others and about row numbers."""
     others = [name for name in frame.columns if name not in set(targets)]
-    texts = [name for name in others if not _is_numeric(frame[name])]
+    texts = [name for name in others if not _is_numeric(frame[name]) and name not in categories]
     unnamed = [name for name in others if name not in texts and name.startswith("Unnamed:")]
     whys = {f"numbers left out: {', '.join(texts)}": texts, "a name left out (row numbers?)": unnamed}
     for why, columns in whys.items():
@@ -156,10 +181,20 @@ def _read_csv(path: Path) -> pd.DataFrame:
                 # Rows longer than the first line would lose values, or have one taken for a row's label.
                 warnings.simplefilter("error", pd.errors.ParserWarning)
                 frame = pd.read_csv(file, sep=separator, index_col=False, skipinitialspace=True)
+                if separator != "," and _has_decimal_commas(frame):
+                    file.seek(0)
+                    frame = pd.read_csv(file, sep=separator, index_col=False, skipinitialspace=True, decimal=",")
         except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
             raise ValueError(f"cannot read {path} as a table, do all rows have {len(names)} values? {error}") from error
     frame.columns = frame.columns.map(str.strip)  # as in "a, b"
     return frame
+
+
+def _has_decimal_commas(frame: pd.DataFrame) -> bool:
+    """Return whether some column of texts holds nothing but numbers with a comma, such as 3,14."""
+    texts = (frame[name].dropna().astype(str) for name in frame if not _is_numeric(frame[name]))
+    number = r"[+-]?\d*(,\d+)?([eE][+-]?\d+)?"
+    return any(len(own) and own.str.fullmatch(number).all() and own.str.contains(",").any() for own in texts)
 
 
 def _split(line: str, separator: str) -> list[str]:

@@ -18,6 +18,7 @@ Inputs = Annotated[str | None, typer.Option("--inputs", help="Columns to predict
 Trained = Annotated[bool, typer.Option("--trained", help="Train a regressor on the table alone; takes minutes.")]
 NoCorrection = Annotated[bool, typer.Option("--no-correction", help="Kriging experts without the learned correction.")]
 FineTune = Annotated[bool, typer.Option("--fine-tune", help="Train the correction on the table, if that helps.")]
+TargetTransform = Annotated[str, typer.Option("--transform", help="auto: of skewed targets, if that helps; none.")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Most training steps, with --trained; 2000.")]
 Members = Annotated[int | None, typer.Option("--members", min=1, help="Networks in its ensemble, with --trained; 5.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
@@ -31,6 +32,7 @@ def fit(
     trained: Trained = False,
     no_correction: NoCorrection = False,
     fine_tune: FineTune = False,
+    transform: TargetTransform = "auto",
     steps: Steps = None,
     members: Members = None,
     seed: Seed = 0,
@@ -38,15 +40,16 @@ def fit(
     """Fit a regressor with calibrated uncertainty to a table, and save it with the names of its columns.
 
     The pretrained regressor is the default; it takes seconds. --trained trains one on the table alone.
-    Rows with a missing value are left out and counted; so are columns without numbers.
+    Rows with a missing value are left out and counted. Columns of few different texts are categories, and dates are
+    dates, for the pretrained regressor; other columns without numbers are left out.
 
     Example: bieqno fit table.csv --target y --inputs a,b --out model.bieqno
     """
-    model = _regressor(trained, no_correction, fine_tune, steps, members, seed)
+    model = _regressor(trained, no_correction, fine_tune, steps, members, seed, transform)
     from bieqno.cli.table_files import read_table, training_columns
 
     check_writable(out, table)
-    X, y = training_columns(read_table(table), target, inputs, table)
+    X, y = training_columns(read_table(table), target, inputs, table, texts=not trained)
     with interruptible(), training_bar("training") as on_progress:
         model.set_params(on_progress=on_progress).fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
     model.save(out)
@@ -84,7 +87,8 @@ def predict(
     check_writable(out, model, table)
     fitted = load_regressor(model)
     frame = read_table(table)
-    X = numbers(frame, known_inputs(fitted, frame, model, table), table)
+    coded = () if fitted.encoder_ is None else [one.name for one in fitted.encoder_.columns if one.kind != "number"]
+    X = numbers(frame, known_inputs(fitted, frame, model, table), table, coded)
     keep = complete_rows(X, table, what="predicted as empty")
     points = X[keep] if hasattr(fitted, "feature_names_in_") else X[keep].to_numpy()
     with interruptible():
@@ -148,7 +152,13 @@ def evaluate(
 
 
 def _regressor(
-    trained: bool, no_correction: bool, fine_tune: bool, steps: int | None, members: int | None, seed: int
+    trained: bool,
+    no_correction: bool,
+    fine_tune: bool,
+    steps: int | None,
+    members: int | None,
+    seed: int,
+    transform: str = "auto",
 ) -> Any:
     """Return the chosen regressor, not yet fitted; options of the other one are wrong usage."""
     if not trained and (steps is not None or members is not None):
@@ -156,12 +166,19 @@ def _regressor(
     if trained and (no_correction or fine_tune):
         option = "--no-correction" if no_correction else "--fine-tune"
         raise typer.BadParameter(f"{option} belongs to the pretrained regressor: leave out --trained")
+    if transform not in ("auto", "none"):
+        raise typer.BadParameter(f"--transform is auto or none, got {transform!r}")
     if no_correction and fine_tune:
         raise typer.BadParameter("--fine-tune trains the correction, which --no-correction leaves out")
     from bieqno.regression import GGPRegressor, PretrainedGGPRegressor
 
     if not trained:
-        return PretrainedGGPRegressor(correction=not no_correction, fine_tune=fine_tune, random_state=seed)
+        settings: dict[str, Any] = {
+            "correction": not no_correction,
+            "fine_tune": fine_tune,
+            "target_transform": transform,
+        }
+        return PretrainedGGPRegressor(**settings, random_state=seed)
     return GGPRegressor(max_steps=steps or 2000, members=members or 5, random_state=seed)
 
 
@@ -169,22 +186,21 @@ def _description(model: Any) -> str:
     """Return what was used in the fit, which need not be all that was asked for."""
     if not hasattr(model, "correction"):
         return f"a generalized Gaussian process, {model.n_iter_} training steps"
-    if not model.correction:
-        return "kriging experts"
-    if model.n_features_in_ > 4:
-        return "kriging experts (the learned correction takes at most 4 inputs)"
+    shares = zip(("local experts", "Gaussian process", "trees"), model.processes_[0].weights, strict=False)
+    used = ", ".join(f"{name} {share:.0%}" for name, share in shares if share)
     unhelpful = ", fine-tuning did not help" * model.fine_tune
     tuned = f", fine-tuned in {model.n_iter_} steps" if model.n_iter_ else unhelpful
-    return f"kriging experts and the pretrained correction{tuned}"
+    kind = model.processes_[0].transform.kind
+    return used + tuned + (f", target transformed by {kind}" if kind != "none" else "")
 
 
 def _predictions(fitted: Any, X: Any, probabilities: list[float], samples: int, seed: int) -> "pd.DataFrame":
     """Return mean, standard deviation, quantiles and joint samples at some points, one column each."""
     import numpy as np
     import pandas as pd
-    from scipy.stats import norm
 
     mean, std = (np.reshape(part, (len(X), -1)) for part in fitted.predict(X, return_std=True))
+    quantiles = fitted.predict_quantiles(X, probabilities).reshape(*mean.shape, -1)
     draws = fitted.sample_y(X, samples, seed).reshape(*mean.shape, samples) if samples else None
     names = getattr(fitted, "target_names_", None)
     names = [f"y{k + 1}" for k in range(mean.shape[1])] if names is None else names
@@ -192,7 +208,7 @@ def _predictions(fitted: Any, X: Any, probabilities: list[float], samples: int, 
     for k, name in enumerate(names):
         prefix = f"{name}_" if len(names) > 1 else ""
         columns |= {f"{prefix}mean": mean[:, k], f"{prefix}sd": std[:, k]}
-        columns |= {f"{prefix}q{p:g}": mean[:, k] + norm.ppf(p) * std[:, k] for p in probabilities}
+        columns |= {f"{prefix}q{p:g}": quantiles[:, k, i] for i, p in enumerate(probabilities)}
         if draws is not None:
             columns |= {f"{prefix}sample_{i + 1}": draws[:, k, i] for i in range(samples)}
     return pd.DataFrame(columns)

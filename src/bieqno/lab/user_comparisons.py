@@ -15,8 +15,8 @@ from sklearn.base import clone
 
 import bieqno.assimilation as da
 from bieqno.lab.compare import DIVERGED, Case, Method, Outcome, compare
+from bieqno.lab.methods import boosting, regression
 from bieqno.lab.methods import filters as twins
-from bieqno.lab.methods import regression
 from bieqno.lab.methods.classical_regressors import KERNELS
 from bieqno.lab.results import Row
 from bieqno.lab.study import Run
@@ -166,7 +166,7 @@ def evaluate(
     ggp: GGPRegressor | PretrainedGGPRegressor,
     on_progress: OnProgress | None = None,
 ) -> Evaluation:
-    """Fit an unfitted gGP, tuned Gaussian processes and boosted trees to some rows, and let them predict the others.
+    """Fit an unfitted gGP, tuned Gaussian processes and boosted trees, all that are installed, to some rows; predict the others.
 
     Several splits make a cross-validation; `on_progress` is called before each fit.
     """
@@ -181,7 +181,7 @@ def evaluate(
         return regression.Prediction(mean, std, np.diag(std[:1] ** 2))
 
     processes = {f"gp-{kernel}": regression.tuned_gp(kernel, known=False) for kernel in KERNELS}
-    fits: dict[str, regression.Fit] = {"ggp": own, **processes, "trees": regression.of_trees}
+    fits: dict[str, regression.Fit] = {"ggp": own, **processes, "trees": regression.of_trees, **boosting.installed()}
     case = Case("table", trial, len(splits))
     plan = [(case, regression.as_method(name, fit)) for name, fit in fits.items()]
     outcomes = compare(_silent(on_progress), plan, regression.score_prediction, keep=("mean", "std"))

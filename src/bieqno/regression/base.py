@@ -14,14 +14,19 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bieqno import persistence
-from bieqno.gaussian import LowRankGaussian
+from bieqno.gaussian import AbstractGaussian
 from bieqno.persistence import PersistenceError
 from bieqno.regression.data import LEAST_ROWS, Data, Scaling, Table, checked_rows, checked_targets
+from bieqno.regression.frames import Column, FrameEncoder
 from bieqno.regression.metrics import HeldOut, as_text, stacked
+from bieqno.regression.pretrained.ard import ARDProcess
 from bieqno.regression.pretrained.correction import Correction
 from bieqno.regression.pretrained.mixture import Context
 from bieqno.regression.pretrained.neighbours import Units
 from bieqno.regression.pretrained.process import LocalProcess, Trend
+from bieqno.regression.pretrained.table import TableProcess
+from bieqno.regression.pretrained.transforms import Transform
+from bieqno.regression.pretrained.trees import Forest, TreeExpert
 from bieqno.regression.trained.ensemble import FittedEnsemble
 from bieqno.regression.trained.process import GeneralizedGaussianProcess
 from bieqno.training import Progress
@@ -37,16 +42,20 @@ class Saved(eqx.Module):
     kind: str = eqx.field(static=True)
     settings: dict[str, Any] = eqx.field(static=True)
     found: dict[str, Any] = eqx.field(static=True)
-    processes: tuple[FittedEnsemble | LocalProcess, ...]
+    processes: tuple[FittedEnsemble | TableProcess, ...]
+    encoder: FrameEncoder | None = None
 
     def __check_init__(self) -> None:
-        expected = {"GGPRegressor": FittedEnsemble, "PretrainedGGPRegressor": LocalProcess}.get(self.kind)
+        expected = {"GGPRegressor": FittedEnsemble, "PretrainedGGPRegressor": TableProcess}.get(self.kind)
         if not self.processes or expected is None or any(not isinstance(one, expected) for one in self.processes):
             raise ValueError(f"it holds no fitted processes of a {self.kind}")
         size, *others = (len(process.scaling.input_shift) for process in self.processes)
         if any(other != size for other in others):
             raise ValueError("its outputs differ in their number of inputs")
         names = self.found.get("feature_names_in_")
+        if self.encoder is not None and (self.encoder.size, self.encoder.names) != (size, names):
+            raise ValueError(f"its columns make {self.encoder.size} inputs, its processes have {size}")
+        size = size if self.encoder is None else len(self.encoder.names)
         if self.found.get("n_features_in_") != size or (names is not None and len(names) != size):
             raise ValueError(f"it names {self.found.get('n_features_in_')} inputs, its processes have {size}")
         differing = (set(_FITTED) ^ set(self.found)) - {"feature_names_in_"}
@@ -55,8 +64,8 @@ class Saved(eqx.Module):
 
 
 _TRAINED = (FittedEnsemble, GeneralizedGaussianProcess, Data)
-_PRETRAINED = (LocalProcess, Correction, Context, Units, Trend)
-STORED = (Saved, Scaling, HeldOut, *_TRAINED, *_PRETRAINED)  # the classes that a file may name
+_PRETRAINED = (TableProcess, Transform, ARDProcess, TreeExpert, Forest, LocalProcess, Correction, Context, Units, Trend)
+STORED = (Saved, Scaling, HeldOut, FrameEncoder, Column, *_TRAINED, *_PRETRAINED)  # the classes that a file may name
 
 
 class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC):
@@ -69,18 +78,21 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
     @abc.abstractmethod
     def _fit_columns(
         self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, random: np.random.RandomState
-    ) -> tuple[tuple[FittedEnsemble | LocalProcess, ...], int]:
+    ) -> tuple[tuple[FittedEnsemble | TableProcess, ...], int]:
         """Fit a process to each column; return them and the largest number of training steps that were used."""
 
     @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
     def fit(self: R, X: Table, y: Table) -> R:
         """Fit to the rows of `X` and their targets; rows whose target is NaN are left out with a warning.
 
+        A data frame may hold numbers, booleans, categories, dates and missing values (see `bieqno.regression.frames`).
+
         A fit that fails, for whatever reason, leaves the estimator as it was: unfitted, or with its earlier fit whole.
         """
         before = dict(self.__dict__)
+        persistence.use_compilation_cache()
         try:
-            rows, targets, alpha = checked_rows(self, X, y, self.alpha, reset=True, least=LEAST_ROWS)
+            rows, targets, alpha = self._checked_rows(X, y, self.alpha, reset=True, least=LEAST_ROWS)
             random = check_random_state(self.random_state)
             # A warm start keeps the folds, so that nothing held out has been trained on.
             if not (getattr(self, "warm_start", False) and hasattr(self, "seed_")):
@@ -130,21 +142,31 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         """Predict the mean, and on request the standard deviation or covariance of new noisy values."""
         if return_std and return_cov:
             raise ValueError("ask for return_std or return_cov, not both")
-        X = self._checked_inputs(X)
-        means, stds = zip(*(process.moments(X) for process in self.processes_), strict=True)
+        check_is_fitted(self)
+        rows = [self._checked_inputs(X)] if self.encoder_ is None else self.encoder_.possible(X)
+        means, stds = zip(*(self._moments(process, rows) for process in self.processes_), strict=True)
         if return_cov:
+            X = self._checked_inputs(X)
             return self._stack(means), self._stack([process.covariance(X) for process in self.processes_])
         return (self._stack(means), self._stack(stds)) if return_std else self._stack(means)
 
-    def posterior(self, X: Table) -> LowRankGaussian | tuple[LowRankGaussian, ...]:
+    def posterior(self, X: Table) -> AbstractGaussian | tuple[AbstractGaussian, ...]:
         """Return the joint distribution of new noisy values at `X`; one per output if there are several.
 
-        In single precision: for targets far from zero compared with their spread, prefer `predict` and `sample_y`. Targets
-        whose variance is beyond its range are refused.
+        That of `GGPRegressor` is in single precision: for targets far from zero compared with their spread, prefer `predict`
+        and `sample_y`. Targets whose variance is beyond its range are refused there.
         """
         X = self._checked_inputs(X)
         posteriors = tuple(process.posterior(X) for process in self.processes_)
         return posteriors[0] if self.single_output_ else posteriors
+
+    def predict_quantiles(self, X: Table, probabilities: Sequence[float]) -> np.ndarray:
+        """Return quantiles of new noisy values: ``(n, k)``, or ``(n, outputs, k)`` for several outputs."""
+        X = self._checked_inputs(X)
+        if not all(0 < probability < 1 for probability in probabilities):
+            raise ValueError(f"probabilities lie between 0 and 1, got {list(probabilities)}")
+        each = [process.quantiles(X, probabilities) for process in self.processes_]
+        return each[0] if self.single_output_ else np.stack(each, axis=1)
 
     def sample_y(
         self, X: Table, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
@@ -170,7 +192,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
 
     def _condition(self: R, X: Table, y: Table, alpha: float | Table, least: int) -> R:
         check_is_fitted(self)
-        X, y, variances = checked_rows(self, X, y, alpha, reset=False, least=least)
+        X, y, variances = self._checked_rows(X, y, alpha, reset=False, least=least)
         columns = y[:, None] if y.ndim == 1 else y
         if columns.shape[1] != len(self.processes_):
             raise ValueError(f"fitted to {len(self.processes_)} outputs, got y with {columns.shape[1]}")
@@ -190,7 +212,8 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
             settings["random_state"] = None
         values = {name: getattr(self, name) for name in _FITTED if hasattr(self, name)}
         found = {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in values.items()}
-        persistence.save(path, Saved(type(self).__name__, settings, found, self.processes_), known=STORED)
+        saved = Saved(type(self).__name__, settings, found, self.processes_, self.encoder_)
+        persistence.save(path, saved, known=STORED)
 
     @classmethod
     def load(cls: type[R], path: str | os.PathLike[str]) -> R:
@@ -210,6 +233,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         except ValueError as error:
             raise PersistenceError(f"{path} cannot be used: {error}") from error
         model._use(saved.processes)
+        model.encoder_ = saved.encoder
         for name, value in saved.found.items():
             setattr(model, name, np.asarray(value) if isinstance(value, list) else value)
         return model
@@ -226,14 +250,37 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         if "processes_" in state:
             self._use(persistence.from_bytes(process, known=STORED) for process in state["processes_"])
 
-    def _use(self, processes: Iterable[FittedEnsemble | LocalProcess]) -> None:
+    def _use(self, processes: Iterable[FittedEnsemble | TableProcess]) -> None:
         """Take the processes, and build at once what all their predictions share."""
         self.processes_ = tuple(processes)
+        persistence.use_compilation_cache()
         for process in self.processes_:
             process.prepare()
 
+    @staticmethod
+    def _moments(process: FittedEnsemble | TableProcess, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and deviation, those of an equal mixture where the inputs may be several."""
+        if len(rows) == 1:
+            return process.moments(rows[0])
+        means, stds = (np.stack(parts) for parts in zip(*map(process.moments, rows), strict=True))
+        return means.mean(axis=0), np.sqrt(np.mean(stds**2, axis=0) + means.var(axis=0))
+
+    def _checked_rows(
+        self, X: Table, y: Table, alpha: Table, *, reset: bool, least: int
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return checked rows of numbers; a fit (`reset`) finds out how frames become numbers."""
+        if reset:
+            self.encoder_ = FrameEncoder.of(X)
+        if self.encoder_ is None:
+            return checked_rows(self, X, y, alpha, reset=reset, least=least)
+        self.n_features_in_, self.feature_names_in_ = len(self.encoder_.names), np.array(self.encoder_.names, object)
+        # Names and numbers are checked by the encoder, hence by no estimator.
+        return checked_rows(BaseEstimator(), self.encoder_.encode(X), y, alpha, reset=True, least=least)
+
     def _checked_inputs(self, X: Table) -> np.ndarray:
         check_is_fitted(self)
+        if self.encoder_ is not None:
+            return self.encoder_.encode(X)
         return validate_data(self, X, reset=False, dtype=np.float64)
 
     def _stack(self, columns: Sequence[np.ndarray]) -> np.ndarray:

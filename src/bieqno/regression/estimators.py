@@ -4,18 +4,17 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 
 from bieqno.regression.base import AbstractRegressor, draw_seed
 from bieqno.regression.data import LEAST_ROWS, Scaling, Table, floats
-from bieqno.regression.pretrained.correction import MAX_DIMENSION
 from bieqno.regression.pretrained.fine_tuning import fine_tune
-from bieqno.regression.pretrained.neighbours import NEIGHBOURS
-from bieqno.regression.pretrained.process import LocalProcess, condition
+from bieqno.regression.pretrained.table import TableProcess, fit_table
 from bieqno.regression.pretrained.weights import no_correction, shipped_correction
 from bieqno.regression.trained.ensemble import FittedEnsemble, TrainingSettings, fit_ensemble
 from bieqno.training import Progress
@@ -31,25 +30,27 @@ _SHARED: dict[str, list[Any]] = {
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PretrainedGGPRegressor(AbstractRegressor):
-    """Zero-shot regression with calibrated joint uncertainty: nothing is trained on the data by default.
+    """Regression with calibrated joint uncertainty for tables of any number of inputs; no network is trained on the data.
 
-    Each point is predicted from the observations near it by a mixture of local Gaussian processes (kriging experts), and by a
-    posterior operator that corrects the mixture, pre-trained on many random functions of one to four inputs. For more
-    inputs there is no correction, and a linear trend comes first. Rows left out in turn decide how far the correction
-    is used, and recalibrate the variance.
+    Three kinds of experts predict: local Gaussian processes near each point (kriging), corrected by a posterior operator that was
+    pre-trained on many random functions of one to four inputs; a Gaussian process of the whole table with a length scale for
+    each input; and, from three inputs on, boosted trees with kriged residuals. Rows left out in turn decide how much each counts,
+    recalibrate the variance and bound it below by the noise.
 
     Differences of inputs are taken in double precision, so that inputs may be crowded at places far apart.
 
     Args:
-        correction: use the pre-trained operator; False is the mixture of kriging experts alone.
+        correction: use the pre-trained operator; False leaves it out.
         same_units: whether all inputs have one unit, as coordinates in space have; predictions then do not depend on the
             frame. Otherwise each input is scaled by itself.
         fine_tune: train the correction on the data, and keep the result where held-out rows say that it
             helps; takes half a minute. Never done with fewer than 40 rows.
+        target_transform: "auto" predicts the logarithm or the inverse hyperbolic sine of skewed targets where that gives rows
+            that are left out a higher density; "none" never does. With a known `noise` or an `alpha` there is none.
         noise: known standard deviation of the noise in `y`; None learns it.
         alpha: variance of additional noise in `y` that new values will not have, the same for all rows; used with a
             known `noise` to weigh the observations, and taken off the predicted variance.
-        random_state: seed of the rows that are left out (a random choice of 2,048 of more), of the folds of the
+        random_state: seed of the rows that are left out (a random choice of 1,024 of more), of the folds of trees and
             fine-tuning, and of `sample_y` by default.
         on_progress: called with a `bieqno.Progress` after every few steps of the fine-tuning.
 
@@ -69,11 +70,13 @@ class PretrainedGGPRegressor(AbstractRegressor):
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = _SHARED | {
         **{name: ["boolean"] for name in ("correction", "same_units", "fine_tune")},
         "alpha": [_NOT_NEGATIVE],
+        "target_transform": [StrOptions({"auto", "none"})],
     }
 
     correction: bool = True
     same_units: bool = False
     fine_tune: bool = False
+    target_transform: str = "auto"
     noise: float | None = None
     alpha: float = 0.0
     random_state: int | np.random.RandomState | None = None
@@ -85,22 +88,17 @@ class PretrainedGGPRegressor(AbstractRegressor):
 
     def _fit_columns(
         self, X: np.ndarray, columns: np.ndarray, alpha: np.ndarray, random: np.random.RandomState
-    ) -> tuple[tuple[LocalProcess, ...], int]:
-        places = len(np.unique(X, axis=0))
-        if len(X) > 4 * places:
-            warnings.warn(
-                f"{len(X)} rows are at {places} places only, and a prediction uses the {NEIGHBOURS} nearest rows, which "
-                "are hardly at other places; average the rows of each place, or use GGPRegressor",
-                stacklevel=4,
-            )
-        # Of more inputs nothing was learned.
-        corrected = self.correction and np.count_nonzero(np.ptp(X, axis=0)) <= MAX_DIMENSION
-        correction = shipped_correction() if corrected else no_correction()
-        settings = {"noise": _plain(self.noise), "alpha": float(self.alpha), "same_units": bool(self.same_units)}
-        processes = [condition(correction, X, column, seed=self.seed_, **settings) for column in columns.T]
-        if self.fine_tune:
-            processes = [fine_tune(one, on_progress=self.on_progress) for one in processes]
-        return tuple(processes), max(process.steps for process in processes)
+    ) -> tuple[tuple[TableProcess, ...], int]:
+        correction = shipped_correction() if self.correction else no_correction()
+        settings: dict[str, Any] = {
+            "noise": _plain(self.noise),
+            "alpha": float(self.alpha),
+            "same_units": bool(self.same_units),
+        }
+        settings["transform"] = self.target_transform
+        tune = partial(fine_tune, on_progress=self.on_progress) if self.fine_tune else None
+        fits = [fit_table(correction, X, column, seed=self.seed_, tune=tune, **settings) for column in columns.T]
+        return tuple(fits), max(process.steps for process in fits)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

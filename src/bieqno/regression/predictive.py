@@ -1,4 +1,4 @@
-"""Predictions in the units of the data, from whatever predicts in scaled units, chunk by chunk."""
+"""Predictions in the units of the data, from whatever predicts in scaled units."""
 
 import abc
 from collections.abc import Iterable, Sequence
@@ -7,8 +7,9 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
+from scipy.stats import norm
 
-from bieqno.gaussian import LowRankGaussian
+from bieqno.gaussian import AbstractGaussian, LowRankGaussian
 from bieqno.regression.data import Scaling, floats
 from bieqno.regression.metrics import HeldOut
 
@@ -20,11 +21,40 @@ class AbstractPredictive(eqx.Module):
     held_out: eqx.AbstractVar[HeldOut]
 
     @abc.abstractmethod
-    def in_chunks(self, X: np.ndarray) -> Iterable[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
-        """Yield the distribution, in scaled units, chunk by chunk, with the rows of `X` that it belongs to, -1 for padding."""
+    def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation at `X`."""
+
+    @abc.abstractmethod
+    def posterior(self, X: np.ndarray) -> AbstractGaussian:
+        """Return the joint distribution of new noisy values at `X`."""
+
+    def quantiles(self, X: np.ndarray, probabilities: Sequence[float]) -> np.ndarray:
+        """Return quantiles at `X`, a column for each probability."""
+        mean, std = self.moments(X)
+        return mean[:, None] + std[:, None] * norm.ppf(probabilities)
 
     def prepare(self) -> None:
         """Build at once what all predictions share; nothing by default."""
+
+    def covariance(self, X: np.ndarray) -> np.ndarray:
+        """Return the joint covariance at `X`."""
+        return np.asarray(self.posterior(X).covariance(), np.float64)
+
+    def sample(self, X: np.ndarray, count: int, *, key: PRNGKeyArray) -> np.ndarray:
+        """Draw joint samples at `X`, one per column."""
+        return np.asarray(self.posterior(X).sample(count, key=key), np.float64).T
+
+    def log_density(self, X: np.ndarray, y: np.ndarray) -> float:
+        """Return the logarithm of the joint density of values `y` at `X`."""
+        return float(self.posterior(X).log_prob(y))
+
+
+class LowRankPredictive(AbstractPredictive):
+    """A prediction whose joint covariance is of low rank plus diagonal, computed chunk by chunk in single precision."""
+
+    @abc.abstractmethod
+    def in_chunks(self, X: np.ndarray) -> Iterable[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
+        """Yield the distribution, in scaled units, chunk by chunk, with the rows of `X` that it belongs to, -1 for padding."""
 
     def posterior(self, X: np.ndarray) -> LowRankGaussian:
         """Return the joint distribution of new noisy values at `X`, in single precision, whose range must hold variances."""

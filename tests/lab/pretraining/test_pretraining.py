@@ -11,7 +11,7 @@ from scipy.spatial import KDTree
 
 from bieqno.lab.pretraining import training
 from bieqno.lab.pretraining.functions import RandomTasks, nearest_rows
-from bieqno.lab.pretraining.training import posterior, pretrain
+from bieqno.lab.pretraining.training import predict, pretrain
 from bieqno.regression.data import Data
 from bieqno.regression.pretrained.correction import MAX_DIMENSION
 from bieqno.regression.pretrained.neighbours import search_rows, spread_rows
@@ -72,6 +72,6 @@ def test_padding_of_a_task_changes_nothing():
     assert not bool(task.data.mask.all())
     wild = eqx.tree_at(lambda t: t.data.targets, task, jnp.where(task.data.mask, task.data.targets, 1e3))
     wild = eqx.tree_at(lambda t: t.data.inputs, wild, jnp.where(task.data.mask[:, None], task.data.inputs, 0.5))
-    predicted = eqx.filter_jit(posterior)
+    predicted = eqx.filter_jit(predict)
     plain, changed = (np.asarray(predicted(no_correction(), own).mean)[task.mask.ravel()] for own in (task, wild))
     assert changed == pytest.approx(plain, abs=1e-4)

@@ -10,7 +10,7 @@ from bieqno.lab.methods import classical_regressors as baselines
 from bieqno.lab.methods.regression import METHODS, Prediction, regression_methods
 from bieqno.lab.report.page import study_figures, write_page
 from bieqno.lab.report.tables import study_tables
-from bieqno.lab.studies import other_functions, read_result, real_data, step_1d, trig_2d, write_result
+from bieqno.lab.studies import other_functions, read_result, real_data, step_1d, tables, trig_2d, write_result
 from bieqno.lab.study import Run
 
 STUDIES = {study.EXPERIMENT.name: study for study in (step_1d, trig_2d)}
@@ -259,3 +259,15 @@ def test_real_data_from_end_to_end():
     assert {row.case for row in result.rows} == {"nile", "sea floor"}
     assert {"ggp-experts", "gp-se", "trees", "gp-best"} == {row.method for row in result.rows}
     assert "nlpd_excess" not in {row.metric for row in result.rows}  # nobody knows the noise
+
+
+def test_tables_from_end_to_end():
+    result = tables.EXPERIMENT.run("smoke", only=["ggp", "NGBoost (published)"])
+    found = {(row.method, row.metric): row.value for row in result.rows}
+    assert found["NGBoost (published)", "rmse"] == 5.06
+    # From a hundred rows; the strengths have a deviation of 16.
+    assert found["ggp", "rmse"] < 10
+    assert 0.8 <= found["ggp", "coverage_90"] <= 1
+    splits = [tables.draw("wine", split, 10**6) for split in range(5)]
+    assert all(problem.x.shape == (1439, 11) for problem in splits)
+    assert not np.array_equal(splits[0].values, splits[1].values)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from bieqno.gaussian import LowRankGaussian
+from bieqno.gaussian import AbstractGaussian
 from bieqno.lab.compare import Arrays, Case, Method, compare
 from bieqno.lab.methods import classical_regressors as baselines
 from bieqno.lab.methods.classical_regressors import as_in_the_paper
@@ -165,11 +165,11 @@ def of_gp(model: baselines.TunedGP, problem: Problem) -> Prediction:
 
 def of_ggp(regressor: GGPRegressor | PretrainedGGPRegressor, problem: Problem) -> Prediction:
     """Return what a regressor predicts once it is fitted."""
-    posterior = cast(LowRankGaussian, regressor.fit(problem.x, problem.y).posterior(problem.points))  # of one output
+    posterior = cast(AbstractGaussian, regressor.fit(problem.x, problem.y).posterior(problem.points))  # of one output
     return _prediction(posterior, problem)
 
 
-def _prediction(posterior: LowRankGaussian, problem: Problem, history: np.ndarray | None = None) -> Prediction:
+def _prediction(posterior: AbstractGaussian, problem: Problem, history: np.ndarray | None = None) -> Prediction:
     # The cut is taken from the distribution at all points: the set form depends on what is asked together.
     along_cut = posterior.marginal(jnp.asarray(problem.cut))
     mean, std, covariance = (np.asarray(a, np.float64) for a in (posterior.mean, posterior.std, along_cut.covariance()))

@@ -8,41 +8,37 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.gaussian import LowRankGaussian
 from bieqno.lab.pretraining.functions import RandomTasks, Task, nearest_rows
-from bieqno.regression.metrics import joint_loss, log_losses
-from bieqno.regression.pretrained.correction import Correction, wave_vectors
-from bieqno.regression.pretrained.mixture import learn_context
+from bieqno.regression.metrics import log_losses
+from bieqno.regression.pretrained.correction import Correction
+from bieqno.regression.pretrained.mixture import Moments, learn_context
 from bieqno.regression.pretrained.neighbours import gather, spread_rows
 from bieqno.training import FitResult, fit
 
-JOINT_SHARE = 0.25  # weight of the joint density beside that of single values, which most predictions are used for
 CHUNK_STEPS = 50  # steps between two checkpoints
 
 
 def task_loss(correction: Correction, batch: Task, *, key: PRNGKeyArray) -> Float[Array, ""]:
-    """Return the negative log-probability of the values to be predicted, each by itself and all together, per value."""
+    """Return the negative log-probability of the values to be predicted, each by itself, per value."""
 
     def of_task(task: Task) -> Float[Array, ""]:
-        gaussian = posterior(correction, task)
+        mean, variance = predict(correction, task)
         mask, values = task.mask.ravel(), task.values.ravel()
-        losses = jnp.where(mask, log_losses(values - gaussian.mean, gaussian.variance), 0)
-        single = jnp.sum(losses) / jnp.maximum(jnp.sum(mask), 1)
-        return (single + JOINT_SHARE * joint_loss(gaussian, values, mask)) / (1 + JOINT_SHARE)
+        losses = jnp.where(mask, log_losses(values - mean, variance), 0)
+        return jnp.sum(losses) / jnp.maximum(jnp.sum(mask), 1)
 
     return jnp.mean(jax.vmap(of_task)(batch))
 
 
-def posterior(correction: Correction, task: Task) -> LowRankGaussian:
-    """Return the posterior at the points of a task, in one row, from the probes' neighbourhoods alone."""
+def predict(correction: Correction, task: Task) -> Moments:
+    """Predict the points of a task, in one row, from the probes' neighbourhoods alone."""
     data, dimension = task.data, task.dimension
     probes = spread_rows(data.inputs, data.targets, data.mask)
     rows = jax.vmap(lambda x: nearest_rows(x, data))(data.inputs[probes])
     centres = gather(data.inputs, data.targets, probes, rows, task.points)
     count, mean, variance = jnp.sum(data.mask), *(f(data.targets, where=data.mask) for f in (jnp.mean, jnp.var))
     context, seen, predictions = learn_context(centres, probes >= 0, count, mean, variance, dimension)
-    waves = wave_vectors(correction.waves, task.points.shape[2], dimension)
-    return correction.joint(task.points / context.units.spacing @ waves.T, seen, predictions, context)
+    return correction.compare(seen, predictions, context).corrected
 
 
 def pretrain(

@@ -14,13 +14,15 @@ from bieqno.lab.studies import (
     standard,
     step_1d,
     super_filter,
+    tables,
     trig_2d,
 )
 from bieqno.lab.study import Cases, Description, Experiment, Progress
 
 _ALL: tuple[Experiment, ...] = (
     *(study.EXPERIMENT for study in (demo, step_1d, trig_2d)),
-    *(other_functions.CHIRP, other_functions.KINK, real_data.EXPERIMENT, neural_process.EXPERIMENT),
+    *(other_functions.CHIRP, other_functions.KINK),
+    *(study.EXPERIMENT for study in (real_data, tables, neural_process)),
     *(lorenz.LORENZ63, lorenz.LORENZ96, super_filter.EXPERIMENT, ennf_options.EXPERIMENT),
     *(
         lorenz.LORENZ63_TRUTH,

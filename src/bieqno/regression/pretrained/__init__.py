@@ -1,4 +1,6 @@
-"""Zero-shot regression: a mixture of kriging experts near each point, and an operator that has learned to correct it.
+"""Regression of tables: local kriging experts with a pre-trained correction, a Gaussian process, trees, and their stack.
 
-The path of a prediction: `neighbours`, `experts`, `mixture`, `correction`, weighted by `leave_one_out`; `process` joins them.
+Local: `neighbours`, `experts`, `mixture`, `correction`, weighted by `leave_one_out`, joined in `process`. Global: `likelihood`,
+`ard`, `trees`.
+`stacking` weighs them, `joint` correlates predictions, `transforms` are those of the targets; `table` joins everything.
 """

@@ -1,22 +1,18 @@
 """The learned correction of the mixture of experts: a posterior operator that reads the neighbours of a point.
 
 The operator attends to the neighbours on behalf of the point and corrects the mixture: it shifts the weights of the experts,
-the mean and the variance, and states how predictions at different points are correlated. Before training its corrections are
-zero. Mean and variance depend only on distances and angles, hence not on the frame of the inputs. Each point is predicted by
-itself: a subset of the points gets the subset of the predictions.
+the mean and the variance. Before training its corrections are zero. Mean and variance depend only on distances and angles, hence
+not on the frame of the inputs. Each point is predicted by itself: a subset of the points gets the subset of the predictions.
 
 It reads numbers without units, relative to the mixture of experts: the mean `base` and the variance `spread` at the point.
 Directions enter as cosines of angles, to the nearest observation and to the steepest ascent of the values.
 """
 
-import math
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import MLP, CrossAttentionPool, ElementwiseOperator, PosteriorOperator
 from bieqno.regression.pretrained import mixture as mixtures
 from bieqno.regression.pretrained.experts import EXPERTS, NEAREST, ExpertPredictions
@@ -30,21 +26,21 @@ _NOWHERE = 30.0  # distance of padding
 
 POINT_FEATURES = 6 * len(EXPERTS) + len(_RANKS) + 9
 NEIGHBOUR_FEATURES = 9
+OUTPUTS = len(EXPERTS) + 2  # a shift of each expert's weight, of the mean and of the log-variance
 
 
 class Correction(eqx.Module):
-    """The posterior operator that corrects a mixture of experts; two columns of the covariance factor for each of the `waves`."""
+    """The posterior operator that corrects a mixture of experts."""
 
     operator: PosteriorOperator
-    waves: int = eqx.field(static=True)
 
-    def __init__(self, *, width: int = 64, heads: int = 4, waves: int = 8, key: PRNGKeyArray) -> None:
+    def __init__(self, *, width: int = 64, heads: int = 4, key: PRNGKeyArray) -> None:
         point_key, pool_key, key = jax.random.split(key, 3)
         points = MLP(POINT_FEATURES, width, width=2 * width, activation=jax.nn.silu, key=point_key)
         operator = PosteriorOperator(
             POINT_FEATURES,
             NEIGHBOUR_FEATURES,
-            len(EXPERTS) + 3 + waves,
+            OUTPUTS,
             width=width,
             lean=True,
             inputs=ElementwiseOperator(points),
@@ -53,60 +49,28 @@ class Correction(eqx.Module):
             key=key,
         )
         self.operator = eqx.tree_at(lambda o: o.fit.network.layers[-1].weight, operator, replace_fn=jnp.zeros_like)
-        self.waves = waves
 
     def __check_init__(self) -> None:
-        expected = (POINT_FEATURES, NEIGHBOUR_FEATURES, len(EXPERTS) + 3 + self.waves)
+        expected = (POINT_FEATURES, NEIGHBOUR_FEATURES, OUTPUTS)
         found = (self.operator.in_size, self.operator.observation_size, self.operator.out_size)
         if found != expected:
             raise ValueError(f"this version's experts need an operator of sizes {expected}, got {found}")
 
-    def joint(
-        self,
-        phases: Float[Array, "s q w"],
-        seen: Neighbourhood,
-        predictions: ExpertPredictions,
-        context: Context,
-        weight: Float[Array, "s"] | None = None,
-    ) -> LowRankGaussian:
-        """Return the joint posterior at the points of all centres, in one row.
-
-        `phases` are those of the `wave_vectors`, in radians; `weight` is that of the correction at each centre, None for one.
-        """
-        pair, out = self._corrected(seen, predictions, context)
-        weights = jnp.ones(len(out)) if weight is None else jnp.repeat(weight, phases.shape[1])
-        mean, variance = mixtures.blend(weights, pair)
-        # How much of the variance is shared with other points, and over which wavelengths: the experts share none.
-        shared = 0.99 * jax.nn.sigmoid(out[:, 0] - 1) * weights * pair.corrected.variance
-        # As an exponential: the root of a share that has become zero would have no gradient.
-        amplitude = jnp.sqrt(shared)[:, None] * jnp.exp(jax.nn.log_softmax(out[:, 1:], axis=1) / 2)
-        phase = phases.reshape(-1, phases.shape[2])
-        factor = jnp.concatenate([amplitude * jnp.cos(phase), amplitude * jnp.sin(phase)], axis=1)
-        return LowRankGaussian(mean, factor, jnp.log(variance - shared)).affine(
-            context.units.scale, context.units.shift
-        )
-
     def compare(self, seen: Neighbourhood, predictions: ExpertPredictions, context: Context) -> Pair:
         """Predict the points of all centres, in one row, with the correction and without it."""
-        pair, units = self._corrected(seen, predictions, context)[0], context.units
-        return Pair(*(Moments(units.shift + units.scale * m, units.scale**2 * v) for m, v in pair))
 
-    def _corrected(
-        self, seen: Neighbourhood, predictions: ExpertPredictions, context: Context
-    ) -> tuple[Pair, Float[Array, "n r"]]:
-        """Return both predictions at the points of all centres, and the outputs that state the correlations."""
-
-        def at(seen: Neighbourhood, mixture: Mixture) -> tuple[Pair, Array]:
+        def at(seen: Neighbourhood, mixture: Mixture) -> Pair:
             base, spread = experts = moments(mixture.log_weight, mixture)
             point = point_features(seen, mixture, base, spread, context)
             out = self.operator(point[None], neighbour_features(seen, base, spread), observation_mask=seen.mask)[0]
-            gates, (shift, log_factor), rest = jnp.split(out, [len(EXPERTS), len(EXPERTS) + 2])
+            gates, (shift, log_factor) = jnp.split(out, [len(EXPERTS)])
             mean, variance = moments(jax.nn.log_softmax(mixture.log_weight + gates), mixture)
             variance_corrected = variance * jnp.exp(jnp.clip(log_factor, -15, 10)) + mixtures.FLOOR
-            return Pair(Moments(mean + shift * jnp.sqrt(variance), variance_corrected), experts), rest
+            return Pair(Moments(mean + shift * jnp.sqrt(variance), variance_corrected), experts)
 
         stacked = seen, jax.vmap(lambda own: mixtures.weigh(own, context))(predictions)
-        return jax.vmap(at)(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacked))
+        pair, units = jax.vmap(at)(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacked)), context.units
+        return Pair(*(Moments(units.shift + units.scale * m, units.scale**2 * v) for m, v in pair))
 
 
 def point_features(
@@ -176,13 +140,3 @@ def _log_variation(seen: Neighbourhood, count: int) -> Float[Array, ""]:
     number = jnp.maximum(jnp.sum(there), 1).astype(values.dtype)
     mean = jnp.sum(jnp.where(there, values, 0)) / number
     return jnp.log(jnp.sum(jnp.where(there, (values - mean) ** 2, 0)) / number + 1e-6) / 2
-
-
-def wave_vectors(count: int, columns: int, dimension: Int[Array, ""]) -> Float[Array, "count columns"]:
-    """Return fixed wave vectors, of 2 to 60 times the spacing, in directions that fill the space."""
-    # Column by column, so that further columns, which are all zero, change nothing.
-    keys = jax.vmap(lambda i: jax.random.fold_in(jax.random.key(0), i))(jnp.arange(columns))
-    direction = jax.vmap(lambda key: jax.random.normal(key, (count,)))(keys).T
-    direction = jnp.where((jnp.arange(columns) < dimension)[None], direction, 0)
-    direction = direction / jnp.linalg.norm(direction, axis=1, keepdims=True)
-    return 2 * math.pi * direction / jnp.geomspace(2.0, 60.0, count)[:, None]

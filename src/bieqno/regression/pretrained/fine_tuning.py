@@ -16,14 +16,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from bieqno.regression.data import floats
 from bieqno.regression.metrics import HeldOut, log_losses
 from bieqno.regression.pretrained import experts
 from bieqno.regression.pretrained.correction import Correction
 from bieqno.regression.pretrained.experts import ExpertPredictions
-from bieqno.regression.pretrained.leave_one_out import choose_rows
 from bieqno.regression.pretrained.mixture import Context, Pair
 from bieqno.regression.pretrained.neighbours import Neighbourhood
-from bieqno.regression.pretrained.process import LocalProcess
+from bieqno.regression.pretrained.process import LocalProcess, widened
 from bieqno.training import Progress, fit
 
 STOPPING_FOLDS = 3
@@ -95,10 +95,11 @@ def fine_tune(start: LocalProcess, *, on_progress: Callable[[Progress], None] | 
 
     It is `start` itself where the last fold is not predicted better by two standard errors, or where there are few rows.
     """
-    chosen = choose_rows(len(start.inputs), start.seed)[:_MOST_ROWS]
+    chosen = np.sort(np.random.default_rng(start.seed).permutation(len(start.inputs))[:_MOST_ROWS])
     if len(chosen) < _LEAST_ROWS:
         return start
-    around, centres = start.leave_out(chosen)
+    gathered, centres = start.leave_out(chosen)
+    around = widened(gathered)
     folds = np.random.default_rng(start.seed).permutation(len(chosen)) % FOLDS
     values = jnp.asarray(start.targets[chosen], around.values.dtype)
     rows = LeaveOneOutRows(*_predict_by_experts(around, start.context.units), start.context, values, jnp.asarray(folds))
@@ -111,9 +112,10 @@ def fine_tune(start: LocalProcess, *, on_progress: Callable[[Progress], None] | 
     )  # fmt: skip
     last = jax.tree.map(lambda x: x[-1] if eqx.is_array(x) else x, result.module)
     tuned = dataclasses.replace(start, correction=last, steps=int(result.best_step))
+    noise = None if start.noise is None else floats(start.noise)
     # Both by the same rows, of which `start` may have seen more.
     before, tuned = (
-        one.validated(chosen, centres, _compare_held_out(rows, own, start.scaled_noise))
+        one.validated(chosen, centres, _compare_held_out(rows, own, noise))
         for one, own in ((start, members), (tuned, result.module))
     )
     better = accepting_losses(before, folds) - accepting_losses(tuned, folds)

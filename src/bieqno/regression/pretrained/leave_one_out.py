@@ -5,40 +5,46 @@ without it; the difference of the log-densities is its log Bayes factor. The pos
 its prior odds times the Bayes factors of the nearest observations that were left out, weigh the mixture of both predictions.
 """
 
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Bool, Float, Int
 from scipy.spatial import KDTree
 from scipy.special import expit
 
 from bieqno.regression.pretrained.mixture import Pair
 from bieqno.regression.pretrained.neighbours import NEIGHBOURS, search_rows
 
-MOST_ROWS = 2048  # observations that are left out in turn; of more, a random choice
+MOST_ROWS = 1024  # observations that are left out in turn; of more, a random choice
 PRIOR_LOG_ODDS = 2.0  # of the correction: seven to one, for it was trained to be the better one
+_MOST_AT_A_PLACE = 16  # observations at one place that are left out together
 MOST_LOG_BAYES_FACTOR = 3.0
 """No observation alone counts for more: next to a jump that nothing announced, densities differ without bound."""
 
 
 def choose_rows(count: int, seed: int) -> Int[np.ndarray, "n"]:
-    """Choose which of so many observations to leave out in turn, in random order; none if there is only one."""
-    return np.random.default_rng(seed).permutation(count)[: MOST_ROWS if count > 1 else 0]
+    """Choose which of so many observations to leave out in turn, in their order; none if there is only one."""
+    return np.sort(np.random.default_rng(seed).permutation(count)[: MOST_ROWS if count > 1 else 0])
 
 
 def leave_out(tree: KDTree, rows: Int[np.ndarray, "n"]) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n k"]]:
-    """Return the centre of each row among the other observations, and the neighbours of that centre without the row.
+    """Return the centre of each row among the observations at other places, and the neighbours of that centre likewise.
 
-    The units of the data set, its noise and the prior weights of the experts still know of the row.
+    Observations at the place of the row are left out with it: they would tell its value. The units of the data set, its noise
+    and the prior weights of the experts still know of the row.
 
     Example:
-        >>> centres, around = leave_out(KDTree([[0.0], [1.0], [3.0], [3.5]]), np.array([1, 3]))
-        >>> centres.tolist(), around[:, :4].tolist()
-        ([0, 2], [[0, 2, 3, -1], [2, 1, 0, -1]])
+        >>> centres, around = leave_out(KDTree([[0.0], [1.0], [3.0], [3.5], [3.5]]), np.array([1, 3]))
+        >>> centres.tolist(), around[:, :2].tolist()
+        ([0, 2], [[0, 2], [2, 1]])
     """
     rows = rows % tree.n
-    centres = _without(tree.query(tree.data[rows], k=2)[1], rows)[:, 0]
-    # One more than is needed, for one of them may be left out.
-    return centres, _without(search_rows(tree, tree.data[centres], NEIGHBOURS + 1), rows)[:, :NEIGHBOURS]
+    own, nearest = tree.data[rows], search_rows(tree, tree.data[rows], _MOST_AT_A_PLACE)
+    apart = (nearest >= 0) & np.any(tree.data[nearest] != own[:, None], axis=2)
+    # Where all that are near lie at the place itself, the row alone is left out.
+    apart = np.where(apart.any(axis=1, keepdims=True), apart, (nearest >= 0) & (nearest != rows[:, None]))
+    centres = np.take_along_axis(nearest, np.argmax(apart, axis=1)[:, None], axis=1)[:, 0]
+    around = search_rows(tree, tree.data[centres], NEIGHBOURS + _MOST_AT_A_PLACE)
+    same = np.all(tree.data[around] == own[:, None], axis=2) & (np.any(tree.data[centres] != own, axis=1))[:, None]
+    return centres, _without_those(around, same | (around == rows[:, None]))[:, :NEIGHBOURS]
 
 
 def left_out_neighbours(
@@ -61,17 +67,17 @@ def left_out_neighbours(
     return (rows if without is None else _without(rows, without))[:, :NEIGHBOURS]
 
 
-def log_bayes_factors(values: Float[Array, "n"], pair: Pair) -> Float[Array, "n"]:
+def log_bayes_factors(values: Float[np.ndarray, "n"], pair: Pair) -> Float[np.ndarray, "n"]:
     """Return by how much the correction raises the log-density of each value that was left out, within bounds.
 
     Example:
         >>> from bieqno.regression.pretrained.mixture import Moments
-        >>> pair = Pair(Moments(jnp.zeros(2), jnp.full(2, 0.1)), Moments(jnp.zeros(2), jnp.ones(2)))
-        >>> log_bayes_factors(jnp.array([0.1, 2.0]), pair).round(2).tolist()
-        [1.1100000143051147, -3.0]
+        >>> pair = Pair(Moments(np.zeros(2), np.full(2, 0.1)), Moments(np.zeros(2), np.ones(2)))
+        >>> log_bayes_factors(np.array([0.1, 2.0]), pair).round(2).tolist()
+        [1.11, -3.0]
     """
-    corrected, experts = (-0.5 * (jnp.log(variance) + (values - mean) ** 2 / variance) for mean, variance in pair)
-    return jnp.clip(corrected - experts, -MOST_LOG_BAYES_FACTOR, MOST_LOG_BAYES_FACTOR)
+    corrected, experts = (-0.5 * (np.log(variance) + (values - mean) ** 2 / variance) for mean, variance in pair)
+    return np.clip(corrected - experts, -MOST_LOG_BAYES_FACTOR, MOST_LOG_BAYES_FACTOR)
 
 
 def correction_weight(factors: Float[np.ndarray, "m"], rows: Int[np.ndarray, "s k"]) -> Float[np.ndarray, "s"]:
@@ -86,6 +92,9 @@ def correction_weight(factors: Float[np.ndarray, "m"], rows: Int[np.ndarray, "s 
 
 def _without(found: Int[np.ndarray, "n k"], rows: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n k"]:
     """Take one row each out of what was found, keeping the order; -1 comes last in its place."""
-    own = found == rows[:, None]
-    order = np.argsort(own, axis=1, kind="stable")
+    return _without_those(found, found == rows[:, None])
+
+
+def _without_those(found: Int[np.ndarray, "n k"], own: Bool[np.ndarray, "n k"]) -> Int[np.ndarray, "n k"]:
+    order = np.argsort(own | (found < 0), axis=1, kind="stable")
     return np.take_along_axis(np.where(own, -1, found), order, axis=1)

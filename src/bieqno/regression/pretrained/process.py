@@ -1,30 +1,27 @@
-"""A corrected mixture of experts conditioned on data: predictions without any training.
+"""The local expert: a corrected mixture of kriging experts near each point, conditioned on data without any training.
 
 What all predictions share (search trees, context, Bayes factors of the correction) is made once, when the process is
-conditioned; a prediction gathers neighbours on the host and runs one compiled program per chunk.
+conditioned; a prediction gathers neighbours on the host and runs one compiled program per chunk. The program sees neither the
+number of rows nor that of points, and inputs are padded to a few numbers of columns, which changes no distance.
 """
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from functools import cached_property
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 from sklearn.linear_model import RidgeCV
 
-from bieqno.gaussian import LowRankGaussian
 from bieqno.regression.data import MIN_NOISE, Scaling, floats
 from bieqno.regression.metrics import HeldOut
-from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.pretrained import experts, leave_one_out
-from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction, wave_vectors
+from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction
 from bieqno.regression.pretrained.leave_one_out import MOST_LOG_BAYES_FACTOR, correction_weight, left_out_neighbours
-from bieqno.regression.pretrained.mixture import FLOOR, Context, Moments, Pair, blend, learn_context
+from bieqno.regression.pretrained.mixture import Context, Moments, Pair, blend, learn_context
 from bieqno.regression.pretrained.neighbours import Centres, gather, group, search_rows, spread_rows
 
 CHUNK = 128  # centres per compiled call: each has a matrix for every expert, a tenth of a megabyte together
@@ -59,19 +56,17 @@ class Trend(eqx.Module):
         return cls(np.asarray(ridge.coef_, np.float64), np.clip(leverage, 0, 1 - 1e-6))
 
 
-class LocalProcess(AbstractPredictive):
+class LocalProcess(eqx.Module):
     """A corrected mixture of experts and the observations that it is conditioned on, scaled, in double precision."""
 
     correction: Correction
     inputs: Float[np.ndarray, "n d"]
     targets: Float[np.ndarray, "n"]  # without the trend
     scaling: Scaling
-    columns: Int[np.ndarray, "d"]  # the inputs that vary; what is constant is no dimension of the space
+    columns: Int[np.ndarray, "d"]  # the inputs that vary and matter
     trend: Trend
     context: Context
-    noise: float | None = eqx.field(static=True)  # standard deviation in units of the data, if it is known
-    alpha: float = eqx.field(static=True)  # variance of noise that new values will not have, in units of the data
-    same_units: bool = eqx.field(static=True)
+    noise: float | None = eqx.field(static=True)  # known standard deviation of the observations, in scaled units
     seed: int = eqx.field(static=True)  # of the choice of the rows that are left out
     log_bayes_factor: Float[np.ndarray, "n"]  # of the correction, NaN for an observation that was not left out
     variance_factor: float
@@ -95,11 +90,6 @@ class LocalProcess(AbstractPredictive):
         if not 0 < self.variance_factor < np.inf:
             raise ValueError(f"a factor of the variance is one positive number, got {self.variance_factor}")
 
-    @property
-    def scaled_noise(self) -> Float[Array, ""] | None:
-        """The known noise of the observations in scaled units."""
-        return _scaled_noise(self.noise, self.alpha, self.scaling)
-
     @cached_property
     def tree(self) -> KDTree:
         """The search tree of the observations."""
@@ -111,47 +101,38 @@ class LocalProcess(AbstractPredictive):
         rows = np.flatnonzero(np.isfinite(self.log_bayes_factor))
         return rows, KDTree(self.inputs[rows]) if len(rows) else None
 
-    @cached_property
-    def waves(self) -> Float[np.ndarray, "w d"]:
-        """Wave vectors of the joint distribution, in radians per unit of the scaled inputs."""
-        columns = self.inputs.shape[1]
-        vectors = wave_vectors(self.correction.waves, columns, jnp.asarray(columns))
-        return np.asarray(vectors, np.float64) / float(self.context.units.spacing)
-
     def prepare(self) -> None:
         """Build at once what all predictions share."""
-        _ = self.tree, self.left_out, self.waves
+        _ = self.tree, self.left_out
 
-    def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "LocalProcess":
-        """Return the same process given other observations, which bring units of their own."""
-        return condition(
-            self.correction, X, y, noise=self.noise, alpha=self.alpha, same_units=self.same_units, seed=self.seed
-        )
-
-    def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
-        """Yield the distribution at one chunk of points after another, each with the rows that it belongs to."""
+    def moments(self, X: np.ndarray) -> Moments:
+        """Return mean and variance of new noisy values at `X`, in scaled units."""
         points = self.scaling.inputs(X)[:, self.columns]
         centres, members = group(self.tree.query(points, workers=-1)[1])
         rows, tree = self.left_out
         near = np.full((len(centres), 1), -1) if tree is None else left_out_neighbours(tree, rows, self.inputs[centres])
         weights = correction_weight(self.log_bayes_factor, near)
-        alpha = (math.sqrt(self.alpha) / float(self.scaling.target_scale)) ** 2
-        factor = floats(self.variance_factor)
+        mean, variance = np.empty((2, len(points)))
         # Always as many at a time: compiling for another number would take longer than computing some for nothing.
         for start in range(0, len(centres), CHUNK):
             own, rows, weight = (_padded(array[start : start + CHUNK]) for array in (centres, members, weights))
             seen = search_rows(self.tree, self.inputs[own])
-            around = jax.device_put(gather(self.inputs, self.targets, own, seen, points[rows]))
-            phases = floats(np.mod(points[rows] @ self.waves.T, 2 * np.pi))
-            found = _predict(self.correction, around, phases, self.context, self.scaled_noise, floats(weight), factor)
-            trend = jnp.asarray((points[rows] @ self.trend.slope).ravel(), found.mean.dtype)
-            log_diag = jnp.log(jnp.maximum(jnp.exp(found.log_diag) - alpha, FLOOR)) if alpha else found.log_diag
-            yield LowRankGaussian(found.mean + trend, found.factor, log_diag), rows.ravel()
+            pair = self.compare(gather(self.inputs, self.targets, own, seen, points[rows]))
+            found, there = blend(np.repeat(weight, rows.shape[1]), pair), rows.ravel() >= 0
+            mean[rows.ravel()[there]], variance[rows.ravel()[there]] = found.mean[there], found.variance[there]
+        return Moments(mean + points @ self.trend.slope, self.variance_factor * variance)
+
+    def compare(self, centres: Centres) -> Pair:
+        """Predict the points of centres, in one row, with the correction and without it, as NumPy's arrays."""
+        noise = None if self.noise is None else floats(self.noise)
+        return jax.tree.map(
+            lambda x: np.asarray(x, np.float64), _compare(self.correction, widened(centres), self.context, noise)
+        )
 
     def leave_out(self, rows: Int[np.ndarray, "n"]) -> tuple[Centres, Int[np.ndarray, "n"]]:
-        """Return observations as points to be predicted from the others, and the centre of each."""
+        """Return observations as points to be predicted from those at other places, and the centre of each."""
         centres, around = leave_one_out.leave_out(self.tree, rows)
-        return jax.device_put(gather(self.inputs, self.targets, centres, around, self.inputs[rows][:, None])), centres
+        return gather(self.inputs, self.targets, centres, around, self.inputs[rows][:, None]), centres
 
     def recalibrated(self) -> "LocalProcess":
         """Return the process validated by observations that are left out in turn; of many, by some thousands."""
@@ -161,7 +142,7 @@ class LocalProcess(AbstractPredictive):
         parts = []
         for start in range(0, len(chosen), CHUNK):
             around, centres = self.leave_out(_padded(chosen[start : start + CHUNK]))
-            parts.append((centres, _compare(self.correction, around, self.context, self.scaled_noise)))
+            parts.append((centres, self.compare(around)))
         centres, pair = jax.tree.map(lambda *own: np.concatenate(own)[: len(chosen)], *parts)
         return self.validated(chosen, centres, pair)
 
@@ -176,7 +157,7 @@ class LocalProcess(AbstractPredictive):
         known = 1 - self.trend.leverage[rows]
         pair = Pair(*(Moments(values - (values - np.asarray(m)) / known, np.asarray(v)) for m, v in pair))
         factors = np.full(len(self.inputs), np.nan)
-        factors[rows] = leave_one_out.log_bayes_factors(floats(values), jax.device_put(pair))
+        factors[rows] = leave_one_out.log_bayes_factors(values, pair)
         around = left_out_neighbours(KDTree(self.inputs[rows]), rows, self.inputs[centres], without=rows)
         blended = blend(correction_weight(factors, around), pair)
         found = HeldOut(values - blended.mean, np.sqrt(blended.variance))
@@ -189,18 +170,17 @@ def condition(
     correction: Correction,
     X: Float[np.ndarray, "n d"],
     y: Float[np.ndarray, "n"],
+    scaling: Scaling | None = None,
     *,
     noise: float | None = None,
-    alpha: float = 0.0,
-    same_units: bool = False,
     seed: int = 0,
 ) -> LocalProcess:
-    """Condition a corrected mixture of experts on data; the settings are those of `PretrainedGGPRegressor`."""
-    scaling = Scaling.of(X, y)
-    if same_units:
-        common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
-        scaling = dataclasses.replace(scaling, input_scale=common)
-    varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
+    """Condition a corrected mixture of experts on data; inputs of infinite scale take no part.
+
+    `noise` is the known standard deviation of the observations in scaled units.
+    """
+    scaling = Scaling.of(X, y) if scaling is None else scaling
+    varying = np.flatnonzero((np.ptp(X, axis=0) > 0) & np.isfinite(scaling.input_scale))
     columns = varying if len(varying) else np.arange(1)
     inputs, targets = np.ascontiguousarray(scaling.inputs(X)[:, columns]), scaling.targets(y)
     trend = Trend.of(inputs, targets)
@@ -212,10 +192,8 @@ def condition(
         scaling=scaling,
         columns=columns,
         trend=trend,
-        context=learn(inputs, targets, _scaled_noise(noise, alpha, scaling)),
+        context=learn(inputs, targets, noise),
         noise=noise,
-        alpha=alpha,
-        same_units=same_units,
         seed=seed,
         log_bayes_factor=np.full(len(y), np.nan),
         variance_factor=1.0,
@@ -223,40 +201,27 @@ def condition(
     ).recalibrated()
 
 
-def learn(inputs: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n"], noise: Float[Array, ""] | None) -> Context:
+def learn(inputs: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n"], noise: float | None) -> Context:
     """Find out what is common to all predictions from scaled observations, given the known noise or None."""
     probes = spread_rows(inputs, targets, np.ones(len(targets), bool))
     rows = search_rows(KDTree(inputs), inputs[probes])
     around = gather(inputs, targets, probes, rows, inputs[probes][:, None])
-    of_targets = jnp.asarray(len(targets)), floats(targets.mean()), floats(targets.var())
-    return _learn(jax.device_put(around), jnp.asarray(probes >= 0), *of_targets, noise)
+    count, dimension = (jax.device_put(np.asarray(number)) for number in (len(targets), inputs.shape[1]))
+    known = None if noise is None else floats(noise)
+    return _learn(widened(around), probes >= 0, count, floats(targets.mean()), floats(targets.var()), dimension, known)
 
 
 @eqx.filter_jit
 def _learn(
-    probes: Centres, there: Bool[Array, "s"], count: Array, mean: Array, variance: Array, noise: Array | None
+    probes: Centres,
+    there: Bool[Array, "s"],
+    count: Array,
+    mean: Array,
+    variance: Array,
+    dimension: Array,
+    noise: Array | None,
 ) -> Context:
-    dimension = jnp.asarray(probes.offsets.shape[2])
     return learn_context(probes, there, count, mean, variance, dimension, noise)[0]
-
-
-@eqx.filter_jit
-def _predict(
-    correction: Correction,
-    centres: Centres,
-    phases: Float[Array, "s q w"],
-    context: Context,
-    noise: Float[Array, ""] | None,
-    weight: Float[Array, "s"],
-    factor: Float[Array, ""],
-) -> LowRankGaussian:
-    gaussian = correction.joint(phases, *experts.predict(centres, context.units), context, weight)
-    log_diag = gaussian.log_diag
-    if noise is not None:
-        # No new value is more certain than the noise allows.
-        lack = jnp.maximum(noise**2 - jnp.sum(gaussian.factor**2, axis=1), 1e-30)
-        log_diag = jnp.maximum(log_diag, jnp.log(lack))
-    return LowRankGaussian(gaussian.mean, jnp.sqrt(factor) * gaussian.factor, log_diag + jnp.log(factor))
 
 
 @eqx.filter_jit
@@ -264,11 +229,23 @@ def _compare(correction: Correction, centres: Centres, context: Context, noise: 
     return correction.compare(*experts.predict(centres, context.units), context).at_least(noise)
 
 
-def _scaled_noise(noise: float | None, alpha: float, scaling: Scaling) -> Float[Array, ""] | None:
+def widened(centres: Centres) -> Centres:
+    """Pad the inputs by zeros to one of a few numbers of columns: four, sixteen, and so on."""
+    columns = centres.offsets.shape[2]
+    size = MAX_DIMENSION
+    while size < columns:
+        size *= 4
+    more = ((0, 0), (0, 0), (0, size - columns))
+    offsets, points = (np.pad(x, more).astype(np.float32) for x in (centres.offsets, centres.points))
+    return Centres(offsets, centres.values.astype(np.float32), centres.mask, points)
+
+
+def known_noise(noise: float | None, alpha: float, scaling: Scaling) -> float | None:
+    """Return the known standard deviation of observations in scaled units, given that of new values, or None."""
     if noise is None:
         return None
     scaled = math.hypot(noise, math.sqrt(alpha)) / float(scaling.target_scale)
-    return floats(min(max(scaled, MIN_NOISE), 1e6))  # the square of which is still a number
+    return min(max(scaled, MIN_NOISE), 1e6)  # the square of which is still a number
 
 
 def _padded(rows: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import EquivariantOperator
 from bieqno.regression.data import MIN_NOISE, Data, Scaling, floats, round_up
 from bieqno.regression.metrics import HeldOut
-from bieqno.regression.predictive import AbstractPredictive
+from bieqno.regression.predictive import LowRankPredictive
 from bieqno.regression.trained import loss
 from bieqno.regression.trained.loss import HeldOutLoss, RandomSplits, Split
 from bieqno.regression.trained.process import GeneralizedGaussianProcess, combine
@@ -29,7 +29,7 @@ _CHUNK_STEPS = 50
 _adam = lru_cache(optax.adam)  # the same object for the same rate, so that what was compiled is used again
 
 
-class FittedEnsemble(AbstractPredictive):
+class FittedEnsemble(LowRankPredictive):
     """Members of an ensemble, the observations they are conditioned on, and the recalibration of their variance."""
 
     members: tuple[GeneralizedGaussianProcess, ...]

@@ -1,0 +1,121 @@
+"""The marginal likelihood of a Gaussian process with a length scale for each input, and its climb by L-BFGS.
+
+Gradients are in closed form: that by all length scales costs one product of a matrix with the inputs. Wide priors keep apart
+what few rows of many inputs cannot: each input that matters has its price, as in Schwarz's criterion, and so have rough shapes,
+for both explain any noise; the noise has a prior with heavy tails.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import cho_solve
+from scipy.linalg.lapack import dpotrf, dpotri
+from scipy.optimize import minimize
+
+from bieqno.regression.data import MIN_NOISE
+
+SHAPES = ("matern52", "matern32", "eq", "matern12")
+CONSTANT = 1.0  # variance of the constant mean
+_TYPICAL_NOISE, _NOISE_WIDTH = 0.2, 1.5  # variance, and deviation of its logarithm: a prior with heavy tails
+_MATTERS = 10.0  # a length scale from which on an input hardly matters
+_COST = {"matern32": 3.0, "matern12": 8.0}  # of rough shapes, which among many inputs explain noise
+_LEAST_LOG_NOISE = 2 * math.log(MIN_NOISE)
+
+
+class Likelihood:
+    """The marginal likelihood of some rows, times the priors, as a function of the logarithms of the hyperparameters."""
+
+    def __init__(self, inputs: np.ndarray, targets: np.ndarray, noise: float | None) -> None:
+        d = inputs.shape[1]
+        self.inputs, self.targets, self.linear = inputs, targets, inputs @ inputs.T
+        self.known = None if noise is None else max(2 * math.log(max(noise, MIN_NOISE)), _LEAST_LOG_NOISE)
+        # Where the search starts, and wide normal priors round it.
+        lengths = (math.log(1.5) + math.log(d) / 2, 2.5)
+        self.prior = np.array([*[lengths] * d, (0, 1.5), (math.log(0.05), 2), (math.log(_TYPICAL_NOISE), 9)])
+        noise_bounds = (_LEAST_LOG_NOISE, math.log(2)) if self.known is None else (self.known, self.known)
+        self.bounds = [*[(math.log(3e-3), math.log(1e3))] * d, (-7, 5), (-12, 3), noise_bounds]
+
+    def start(self, length: float, noise: float) -> Float[np.ndarray, "p"]:
+        """Return a start, given the common length over that of the prior, and the variance of the noise."""
+        theta = self.prior[:, 0].copy()
+        theta[:-3] += math.log(length)
+        theta[-1] = math.log(noise) if self.known is None else self.known
+        return theta
+
+    def climb(self, shape: str, start: np.ndarray, steps: int, tied: bool = False) -> tuple[float, np.ndarray]:
+        """Return the highest value that is found from a start, and where it is; `tied` moves all length scales alike."""
+        low, high = np.array(self.bounds).T
+        start = np.clip(start, low, high)
+        d = len(start) - 3
+        # Rows of this matrix move the hyperparameters: each by itself, or all length scales together.
+        moves = np.eye(d + 3)
+        if tied:
+            moves = np.concatenate([np.ones((1, d + 3)) * (np.arange(d + 3) < d), moves[d:]])
+
+        def loss(free: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = self(shape, np.clip(start + free @ moves, low, high))
+            return -value, -moves @ gradient
+
+        limits = np.stack([low - start, high - start], axis=1)
+        if tied:
+            limits = np.concatenate([[[-5.0, 5.0]], limits[d:]])
+        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": 1e-6}
+        end = minimize(loss, np.zeros(len(moves)), jac=True, method="L-BFGS-B", bounds=limits, options=options)
+        return -float(end.fun), np.clip(start + end.x @ moves, low, high)
+
+    def __call__(self, shape: str, theta: Float[np.ndarray, "p"]) -> tuple[float, Float[np.ndarray, "p"]]:
+        """Return the value and its gradient."""
+        x, y = self.inputs, self.targets
+        scaled = x * np.exp(-theta[:-3])
+        variance, slope, noise = np.exp(theta[-3:])
+        square = np.sum(scaled**2, axis=1)
+        q = np.maximum(square[:, None] + square - 2 * scaled @ scaled.T, 0)
+        np.fill_diagonal(q, 0)  # exactly: the root of a rounding error is not small
+        k, k_dot = correlation(shape, q)
+        K = variance * k + slope * self.linear + CONSTANT
+        K[np.diag_indices_from(K)] += noise
+        L, failed = dpotrf(K, lower=1, overwrite_a=0)
+        if failed:
+            return -1e10, np.zeros(len(theta))
+        alpha = cho_solve((L, True), y, check_finite=False)
+        z = (theta - self.prior[:, 0]) / self.prior[:, 1]
+        many = min((x.shape[1] - 1) / 3, 1.0)
+        cost = (0.25 + 0.75 * many) * _COST.get(shape, 0)
+        value = -cost - 0.5 * y @ alpha - np.sum(np.log(np.diag(L))) - 0.5 * z @ z
+        A = np.outer(alpha, alpha) - inverse(L)
+        M = (-variance) * A * k_dot  # of -2 dq_k, summed over pairs: |x_i - x_j|^2 by its three terms
+        lengths = np.sum(M, axis=1) @ scaled**2 * 2 - 2 * np.sum(scaled * (M @ scaled), axis=0)
+        variances = [variance * np.sum(A * k) / 2, slope * np.sum(A * self.linear) / 2, noise * np.trace(A) / 2]
+        gradient = np.concatenate([lengths, variances]) - z / self.prior[:, 1]
+        # Each input that matters costs two or three, as in Schwarz's criterion: many inputs explain any noise.
+        relevance = (_MATTERS * np.exp(-theta[:-3])) ** 2
+        t = (theta[-1] - math.log(_TYPICAL_NOISE)) / _NOISE_WIDTH
+        value -= many * np.sum(np.log1p(relevance)) + math.log1p(t**2)
+        gradient[:-3] += many * 2 * relevance / (1 + relevance)
+        gradient[-1] -= 2 * t / (1 + t**2) / _NOISE_WIDTH
+        return value, gradient
+
+
+def inverse(L: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+    """Return the inverse of a matrix, given its Cholesky factor."""
+    inverse = dpotri(L, lower=1)[0]
+    return np.tril(inverse) + np.tril(inverse, -1).T
+
+
+def correlation(shape: str, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the correlation at squared distances, and its derivative by them."""
+    if shape == "eq":
+        k = np.exp(-q / 2)
+        return k, -k / 2
+    r = np.sqrt(q)
+    if shape == "matern12":
+        k = np.exp(-r)
+        return k, np.where(q > 1e-12, -k / (2 * np.maximum(r, 1e-6)), 0)  # at a point itself nothing moves
+    if shape == "matern32":
+        r = math.sqrt(3) * r
+        e = np.exp(-r)
+        return (1 + r) * e, -1.5 * e
+    r = math.sqrt(5) * r
+    e = np.exp(-r)
+    return (1 + r + r**2 / 3) * e, -5 / 6 * (1 + r) * e

@@ -1,0 +1,249 @@
+"""The process behind `PretrainedGGPRegressor`: local experts, a Gaussian process of the whole table and trees, stacked."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.stats import norm
+
+from bieqno.regression.data import Scaling
+from bieqno.regression.metrics import HeldOut, log_losses
+from bieqno.regression.predictive import AbstractPredictive
+from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
+from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction
+from bieqno.regression.pretrained.joint import ChainGaussian, chain
+from bieqno.regression.pretrained.leave_one_out import choose_rows
+from bieqno.regression.pretrained.mixture import FLOOR, NOISE_LEVELS, Moments
+from bieqno.regression.pretrained.process import LocalProcess, condition, known_noise
+from bieqno.regression.pretrained.stacking import best_weights, least_variance, mean_square, mix, variance_factor
+from bieqno.regression.pretrained.transforms import Transform, TransformedGaussian, choose_transform
+from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
+from bieqno.regression.pretrained.weights import no_correction
+
+_IRRELEVANT = 20.0  # an input whose length scale is so many times the shortest takes no part in distances
+_BEHIND = 0.05  # nats per row by which an expert is no competitor
+_FEW = 400  # rows up to which length scales follow single rows, so that they are found anew without them
+_ALIKE = 1.3  # length scales that differ by no more are no metric of their own
+
+
+class TableProcess(AbstractPredictive):
+    """A stack of experts, fitted to a table; `columns` are the inputs that vary."""
+
+    local: LocalProcess
+    ard: ARDProcess
+    trees: TreeExpert | None
+    scaling: Scaling
+    columns: Int[np.ndarray, "d"]
+    transform: Transform  # of the targets, in whose units everything else is
+    weights: Float[np.ndarray, "e"]  # of local expert, process and trees
+    least_variance: float  # in scaled units
+    variance_factor: float
+    held_out: HeldOut
+    alpha: float = eqx.field(static=True)  # variance of noise that new values will not have, in units of the data
+    settings: dict[str, Any] = eqx.field(static=True)  # that it was fitted with
+
+    def __check_init__(self) -> None:
+        kinds = LocalProcess, ARDProcess, Scaling, HeldOut, Transform
+        parts = self.local, self.ard, self.scaling, self.held_out, self.transform
+        if not all(isinstance(part, kind) for part, kind in zip(parts, kinds, strict=True)):
+            raise ValueError(
+                "a table's process has a local and a global process, a scaling, a transform and held-out predictions"
+            )
+        if self.ard.inputs.shape[1:] != self.columns.shape or len(self.columns) > len(self.scaling.input_shift):
+            raise ValueError("process, columns and scaling differ in their number of inputs")
+        experts = 2 if self.trees is None else 3
+        if self.weights.shape != (experts,) or not (np.all(self.weights >= 0) and np.isclose(self.weights.sum(), 1)):
+            raise ValueError(f"there are {experts} weights that add up to one, got {self.weights}")
+        if not (0 < self.variance_factor < np.inf and 0 <= self.least_variance < np.inf):
+            raise ValueError("a factor of the variance is positive, and the least variance not negative")
+
+    @property
+    def steps(self) -> int:
+        """Steps of the fine-tuning."""
+        return self.local.steps
+
+    @property
+    def noise(self) -> float:
+        """Variance of the noise in scaled units: the least variance, or what the local experts take for it."""
+        scale = float(self.local.context.units.scale) ** 2
+        local = scale * float(np.exp(np.exp(np.asarray(self.local.context.log_noise)) @ np.asarray(NOISE_LEVELS)))
+        return max(self.least_variance, float(self.weights[0]) * min(local, self.ard.noise))
+
+    def prepare(self) -> None:
+        """Build at once what all predictions share."""
+        self.local.prepare()
+        _ = self.ard.factor if self.ard.exact else self.ard.tree
+
+    def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation at `X`."""
+        return self.transform.moments(*self._transformed(X))
+
+    def quantiles(self, X: np.ndarray, probabilities: Sequence[float]) -> np.ndarray:
+        """Return quantiles at `X`, a column for each probability."""
+        mean, std = self._transformed(X)
+        return self.transform.inverse(mean[:, None] + std[:, None] * norm.ppf(probabilities))
+
+    def posterior(self, X: np.ndarray) -> ChainGaussian | TransformedGaussian:
+        """Return the joint distribution of new noisy values at `X`."""
+        mean, std = self._transformed(X)
+        points = self.scaling.inputs(X)[:, self.columns]
+        noise = np.full(len(mean), self.noise * self.variance_factor * float(self.scaling.target_scale) ** 2)
+        joint = chain(self.ard, points, mean, std, np.maximum(noise - self.alpha, 0))
+        return joint if self.transform.kind == "none" else TransformedGaussian(joint, self.transform)
+
+    def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "TableProcess":
+        """Return the same process given other observations, which bring units of their own."""
+        return fit_table(self.local.correction, X, y, **self.settings)
+
+    def _transformed(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation of the transformed target."""
+        mean, variance = self._scaled(X)
+        return self.scaling.values(mean), np.sqrt(variance) * self.scaling.target_scale
+
+    def _scaled(self, X: np.ndarray) -> Moments:
+        points = self.scaling.inputs(X)[:, self.columns]
+        experts: list[Callable[[], Moments]] = [lambda: self.local.moments(X), lambda: self.ard.predict(points)]
+        if (trees := self.trees) is not None:
+            experts.append(lambda: trees.predict(points))
+        used = np.flatnonzero(self.weights)
+        mean, variance = mix(self.weights[used], [experts[i]() for i in used])
+        variance = np.maximum(self.variance_factor * variance, self.least_variance)
+        return Moments(mean, np.maximum(variance - self.alpha / float(self.scaling.target_scale) ** 2, FLOOR))
+
+
+def fit_table(
+    correction: Correction,
+    X: Float[np.ndarray, "n d"],
+    y: Float[np.ndarray, "n"],
+    *,
+    noise: float | None = None,
+    alpha: float = 0.0,
+    same_units: bool = False,
+    transform: str = "auto",
+    seed: int = 0,
+    tune: Callable[[LocalProcess], LocalProcess] | None = None,
+) -> TableProcess:
+    """Fit all experts to data and stack them; the settings are those of `PretrainedGGPRegressor`.
+
+    `tune` may change the local expert before it is stacked.
+    """
+    settings: dict[str, Any] = {"noise": noise, "alpha": alpha, "same_units": same_units, "seed": seed}
+    told = settings | {"transform": transform}
+    Scaling.of(X, y)  # refuses what has no scale
+    plain, loss = _fit_under(Transform.of("none", y), correction, X, y, tune, told, **settings)
+    # A known noise is that of the target itself.
+    chosen = choose_transform(X, y) if transform == "auto" and noise is None and not alpha else plain.transform
+    if chosen.kind == "none":
+        return plain
+    # The process of the whole table has chosen; the stack, in which others may count more, decides.
+    transformed, other = _fit_under(chosen, correction, X, y, tune, told, **settings)
+    return transformed if other < loss else plain
+
+
+def _fit_under(
+    used: Transform,
+    correction: Correction,
+    X: Float[np.ndarray, "n d"],
+    values: Float[np.ndarray, "n"],
+    tune: Callable[[LocalProcess], LocalProcess] | None,
+    told: dict[str, Any],
+    *,
+    noise: float | None,
+    alpha: float,
+    same_units: bool,
+    seed: int,
+) -> tuple[TableProcess, float]:
+    """Fit all experts under a transform of the targets; return the stack and its mean loss of rows that were left out."""
+    y = used.forward(values)
+    scaling = Scaling.of(X, y)
+    if same_units:
+        common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
+        scaling = dataclasses.replace(scaling, input_scale=common)
+    varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
+    columns = varying if len(varying) else np.arange(1)
+    inputs, targets = np.ascontiguousarray(scaling.inputs(X)[:, columns]), scaling.targets(y)
+    groups = np.unique(inputs, axis=0, return_inverse=True)[1].ravel()
+    known = known_noise(noise, alpha, scaling)
+    ard = fit_ard(inputs, targets, noise=known, tied=same_units)
+    rows = choose_rows(len(y), seed)
+    whole = ard.leave_out(rows, groups)
+    enough = float(np.mean(log_losses(targets[rows] - whole.mean, whole.variance))) + _BEHIND
+    local = _best_local(correction, X, y, scaling, columns, ard, enough, noise=known, seed=seed)
+    if tune is not None:  # it may have left out other rows
+        local = tune(local)
+        rows = local.left_out[0]
+        whole = ard.leave_out(rows, groups)
+    experts = [Moments(targets[rows] - local.held_out.error, local.held_out.std**2), whole]
+    trees = None
+    if len(columns) >= LEAST_INPUTS and len(y) >= LEAST_ROWS:
+        trees, out_of_fold = fit_trees(inputs, targets, groups, ard, rows, seed=seed)
+        experts.append(out_of_fold)
+    weights = best_weights(targets[rows], experts)
+    mean, variance = mix(weights, experts)
+    found = HeldOut(targets[rows] - mean, np.sqrt(variance))
+    factor = variance_factor(found, float(weights[0]))
+    if len(columns) >= LEAST_INPUTS and 8 < len(y) <= _FEW:
+        # Length scales of many inputs follow single rows: how much larger are errors if they are found without them?
+        anew = ard.cross_fit(groups, noise=known, tied=same_units)
+        factor *= max(1.0, mean_square(targets, anew) / mean_square(targets[rows], experts[1]))
+    found = HeldOut(found.error, np.sqrt(factor) * found.std)
+    # What errors have more than was stated is taken for noise that the process has missed.
+    least = known**2 if known is not None else least_variance(found, ard.noise * max(factor, 1.0))
+    scale, std = float(scaling.target_scale), np.sqrt(np.maximum(found.std**2, least))
+    left_out, deviation = used.moments(scaling.values(targets[rows] - found.error), std * scale)
+    held_out = HeldOut((values[rows] - left_out) / scale, deviation / scale)
+    loss = np.mean(log_losses(found.error, std**2) - used.log_slope(values[rows])) + np.log(scale)
+    process = TableProcess(
+        local=local,
+        ard=ard,
+        trees=trees,
+        scaling=scaling,
+        columns=columns,
+        transform=used,
+        weights=weights,
+        least_variance=least,
+        variance_factor=factor,
+        held_out=held_out,
+        alpha=alpha,
+        settings=told,
+    )
+    return process, float(loss)
+
+
+def _best_local(
+    correction: Correction,
+    X: np.ndarray,
+    y: np.ndarray,
+    scaling: Scaling,
+    columns: np.ndarray,
+    ard: ARDProcess,
+    enough: float,
+    **settings: Any,
+) -> LocalProcess:
+    """Return the local expert in the plain metric, or in that of the length scales if it predicts left-out rows better.
+
+    The second is not tried where the loss of the first is not below `enough`: another expert is then used anyway.
+    """
+    lengths = np.exp(ard.log_lengths)
+    plain, found = np.ptp(ard.log_lengths) < np.log(_ALIKE), []
+
+    def fitted(own: Scaling) -> LocalProcess:
+        inputs = np.count_nonzero(np.isfinite(own.input_scale[columns]))
+        # Of more inputs nothing was learned.
+        return condition(correction if inputs <= MAX_DIMENSION else no_correction(), X, y, own, **settings)
+
+    def losses(one: LocalProcess) -> np.ndarray:
+        return np.asarray(log_losses(one.held_out.error, one.held_out.std**2))
+
+    if plain or len(columns) <= MAX_DIMENSION:
+        found.append(fitted(scaling))
+    if not plain and not (found and losses(found[0]).mean() > enough):
+        scale, relevant = np.full_like(scaling.input_scale, np.inf), lengths < _IRRELEVANT * lengths.min()
+        scale[columns[relevant]] = scaling.input_scale[columns[relevant]] * lengths[relevant] / lengths.min()
+        found.append(fitted(dataclasses.replace(scaling, input_scale=scale)))
+    # The plain metric stands unless the other is surely better.
+    better = losses(found[0]) - losses(found[-1])
+    return found[-1] if better.mean() >= 2 * better.std() / np.sqrt(len(better)) else found[0]

@@ -1,0 +1,161 @@
+"""The experts of a whole table: a process with a length scale for each input, boosted trees, and their stack."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+from scipy.optimize import approx_fprime
+from scipy.stats import multivariate_normal
+from sklearn.ensemble import HistGradientBoostingRegressor
+
+from bieqno.regression import PretrainedGGPRegressor
+from bieqno.regression.pretrained import ard, joint, stacking
+from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
+from bieqno.regression.pretrained.likelihood import SHAPES, Likelihood
+from bieqno.regression.pretrained.mixture import Moments
+from bieqno.regression.pretrained.trees import Forest, fit_trees
+
+
+def table(count, inputs, noise=0.1, seed=0):
+    """Standardised values of a function of the first two inputs."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(count, inputs))
+    y = np.sin(2 * x[:, 0]) + 0.5 * x[:, min(1, inputs - 1)] + noise * rng.normal(size=count)
+    return x, (y - y.mean()) / y.std()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_gradient_is_that_of_the_likelihood(shape):
+    likelihood = Likelihood(*table(30, 3), None)
+    theta = likelihood.start(1.0, 0.1) + 0.3 * np.random.default_rng(1).normal(size=6)
+    numeric = approx_fprime(theta, lambda t: likelihood(shape, t)[0], 1e-6)
+    assert likelihood(shape, theta)[1] == pytest.approx(numeric, abs=1e-4)
+
+
+def test_irrelevant_inputs_get_long_scales_and_the_noise_is_found():
+    process = fit_ard(*table(200, 8))
+    lengths = np.exp(process.log_lengths)
+    assert lengths[2:].min() > 5 * lengths[0]
+    assert np.sqrt(process.noise) == pytest.approx(0.1 / 0.85, rel=0.3)  # in units of the values' deviation
+    assert Likelihood(*table(30, 3), 0.5).climb("eq", np.zeros(6), 3)[1][-1] == pytest.approx(2 * np.log(0.5))
+
+
+def test_rows_are_left_out_with_their_duplicates():
+    x, y = table(40, 2)
+    x[1] = x[0]
+    process, groups = fit_ard(x, y), np.append([0, 0], np.arange(1, 39))
+    found = process.leave_out(np.arange(2), groups)
+    rest = ARDProcess(x[2:], y[2:], process.log_lengths, process.log_variances, process.shape).predict(x[:2])
+    assert found.mean == pytest.approx(rest.mean)
+    assert found.variance == pytest.approx(rest.variance)
+
+
+def test_many_rows_are_predicted_from_the_nearest(monkeypatch):
+    x, y = table(600, 2)
+    process = fit_ard(x[:500], y[:500])
+    exact, left = process.predict(x[500:]), process.leave_out(np.arange(20), np.arange(500))
+    monkeypatch.setattr(ard, "EXACT_ROWS", 100)
+    near, left_near = process.predict(x[500:]), process.leave_out(np.arange(20), np.arange(500))
+    for a, b in ((near, exact), (left_near, left)):
+        assert a.mean == pytest.approx(b.mean, abs=0.05)
+        assert a.variance == pytest.approx(b.variance, rel=0.1)
+
+
+def test_trees_as_arrays_predict_what_scikit_learn_predicts():
+    x, y = table(200, 3)
+    y = y + 2 * (x[:, 2] > 0)
+    expert, out_of_fold = fit_trees(x, y, np.arange(200), fit_ard(x, y), np.arange(200), seed=0)
+
+    model = HistGradientBoostingRegressor(max_iter=10, min_samples_leaf=5).fit(x, y)
+    assert Forest.of([model]).predict(x) == pytest.approx(model.predict(x))
+    assert np.std(y - out_of_fold.mean) < 0.6 * np.std(y)
+    new, values = table(300, 3, seed=1)
+    values = values + 2 * (new[:, 2] > 0)
+    mean, variance = expert.predict(new)
+    assert 0.85 < np.mean(np.abs(values - mean) < 1.96 * np.sqrt(variance)) < 0.995
+
+
+def test_the_stack_follows_its_best_expert():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=100)
+    good = Moments(values + 0.1 * rng.normal(size=100), np.full(100, 0.01))
+    poor = Moments(np.zeros(100), np.ones(100))
+    assert stacking.best_weights(values, [poor, good, poor]).tolist() == [0, 1, 0]
+    # Two that err independently are better together.
+    other = Moments(values + 0.1 * rng.normal(size=100), np.full(100, 0.01))
+    assert 0.2 < stacking.best_weights(values, [good, other])[0] < 0.8
+
+
+@pytest.mark.parametrize(("inputs", "noise"), [(1, 0.3), (5, 0.3), (5, 1.0), (10, 0.3)])
+def test_intervals_hold_at_next_to_and_away_from_the_rows(inputs, noise):
+    """From 120 rows the noise is known to 7 %, hence the share of new values to 3 %."""
+    rng = np.random.default_rng(inputs)
+
+    def f(x):
+        return np.sin(4 * x[:, 0]) + (2 * x[:, 1] * x[:, 2] if inputs > 2 else 0)
+
+    x, away = rng.uniform(size=(2, 120, inputs))
+    noise = noise * f(x).std()
+    model = PretrainedGGPRegressor(correction=False).fit(x, f(x) + noise * rng.normal(size=120))
+    for points in (x, x + 0.01 * rng.normal(size=x.shape), away):
+        mean, std = model.predict(points, return_std=True)
+        inside = np.abs(f(points) + noise * rng.normal(size=(20, 120)) - mean) < 1.96 * std
+        assert inside.mean() > 0.88
+
+
+def test_duplicated_inputs_teach_the_noise():
+    x = np.repeat(np.linspace(0, 1, 30), 2)[:, None]
+    y = np.sin(3 * x[:, 0]) + 0.5 * np.random.default_rng(0).normal(size=60)
+    std = PretrainedGGPRegressor(correction=False).fit(x, y).predict(x, return_std=True)[1]
+    assert ((std > 0.35) & (std < 0.8)).all()
+
+
+def test_the_joint_distribution_of_a_process_is_exact_and_its_marginals_are_the_predictions():
+    x, y = table(60, 1, noise=0.05)
+    model = PretrainedGGPRegressor(correction=False).fit(x, y)
+    process = model.processes_[0]
+    only = eqx.tree_at(
+        lambda p: (p.weights, p.least_variance, p.variance_factor),
+        process,
+        (np.array([0.0, 1.0]), process.ard.noise, 1.0),
+    )
+    points = np.linspace(-1, 1, 12)[:, None]
+    posterior, (mean, std) = only.posterior(points), only.moments(points)
+    assert posterior.mean == pytest.approx(mean, abs=1e-4)
+    assert posterior.std == pytest.approx(std, rel=1e-4)
+    scaled = only.scaling.inputs(points)
+    exact = only.ard.posterior_covariance(scaled, True) + only.ard.noise * np.eye(12)
+    assert posterior.covariance() == pytest.approx(exact * only.scaling.target_scale**2, abs=1e-5)
+    values = mean + std
+    assert posterior.log_prob(values) == pytest.approx(
+        multivariate_normal(mean, posterior.covariance()).logpdf(values), rel=1e-4
+    )
+
+
+def test_blocks_follow_from_each_other(monkeypatch):
+    """Marginals, covariance, density, samples and conditioning agree with each other, and nearly with one block."""
+    x, y = table(80, 2)
+    process, points = fit_ard(x, y), np.random.default_rng(1).normal(size=(90, 2))
+    mean, variance = process.predict(points)
+    noise = np.full(90, process.noise)
+    whole = joint.chain(process, points, mean, np.sqrt(variance), noise)
+    monkeypatch.setattr(joint, "ONE_BLOCK", 50)
+    monkeypatch.setattr(joint, "BLOCK", 30)
+    parts = joint.chain(process, points, mean, np.sqrt(variance), noise)
+    assert len(parts.blocks) == 4
+    assert np.diag(parts.covariance()) == pytest.approx(variance, rel=1e-6)
+    values = whole.sample(1, key=jax.random.key(0))[0]
+    dense = multivariate_normal(mean, parts.covariance())
+    assert parts.log_prob(values) == pytest.approx(dense.logpdf(values), rel=1e-6)
+    assert parts.log_prob(values) / 90 == pytest.approx(whole.log_prob(values) / 90, abs=0.05)
+    draws = parts.sample(4000, key=jax.random.key(1))
+    assert np.cov(draws.T) == pytest.approx(parts.covariance(), abs=0.12 * variance.max())
+    some = np.array([3, 70, 41])
+    assert parts.marginal(some).covariance() == pytest.approx(parts.covariance()[np.ix_(some, some)])
+    given = parts.condition(some, values[some])
+    total = parts.marginal(some).log_prob(values[some]) + given.log_prob(np.delete(values, some))
+    assert total == pytest.approx(parts.log_prob(values), rel=1e-6)
+    with pytest.raises(IndexError, match="within 90 points"):
+        parts.marginal(np.array([90]))
+    with pytest.raises(ValueError, match="expected 90 values"):
+        parts.log_prob(np.zeros(3))
