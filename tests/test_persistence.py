@@ -360,7 +360,7 @@ def test_compiled_programs_are_kept_or_one_warning_says_why_not(tmp_path, writab
     code = """
 import warnings
 import jax
-from bieqno.persistence import use_compilation_cache
+from bieqno.compilation import use_compilation_cache
 with warnings.catch_warnings(record=True) as found:
     warnings.simplefilter("always")
     for _ in range(2):

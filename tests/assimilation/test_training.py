@@ -71,7 +71,7 @@ def test_the_best_weights_are_kept_and_training_stops_early(trained):
     hasty = train_filter(
         untrained(),
         SYSTEM,
-        AgainstTruth(sizes={4: 16}, learning_rate=10.0),
+        AgainstTruth(sizes={4: 16}, learning_rate=10.0, unroll=1),
         steps=STEPS,
         validate=Validation(patience=2),
         key=jax.random.key(1),
@@ -191,10 +191,10 @@ def test_arguments_of_another_type_are_refused_by_name(wrong, message):
 
 def test_where_training_makes_it_worse_the_tuned_base_is_returned():
     """Weights thrown far off by a huge learning rate: at every size the filter is then the classical one."""
-    wild = AgainstTruth(sizes={3: 2, 6: 2}, learning_rate=30.0, unroll=1)
+    wild = AgainstTruth(sizes={3: 2}, learning_rate=30.0, unroll=1)
     brief = Validation(truths=2, windows=40, burn_in=5, every=3)
     result = train_filter(untrained(), SYSTEM, wild, steps=3, validate=brief, key=jax.random.key(2))
-    assert set(result.errors) == {3, 6}
+    assert set(result.errors) == {3}
     assert any(base < ours for ours, base in result.errors.values())
     for judged, (ours, base) in zip(result.module.judged, result.errors.values(), strict=True):
         prior = jax.random.normal(jax.random.key(3), (int(judged[0]), 3))

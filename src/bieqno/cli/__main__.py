@@ -32,7 +32,7 @@ def info() -> None:
     import jax
     import jax.numpy as jnp
 
-    from bieqno.persistence.compilation import compilation_cache
+    from bieqno.compilation import compilation_cache
 
     rows = {
         "bieqno": bieqno.__version__,
@@ -68,7 +68,7 @@ def _start(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    from bieqno.persistence.compilation import LEAST_SECONDS, compilation_cache
+    from bieqno.compilation import LEAST_SECONDS, compilation_cache
 
     # JAX reads them when it is imported, which no command has done yet.
     if (folder := compilation_cache()) is not None:

@@ -100,15 +100,22 @@ class MLP(eqx.Module):
 
     def __call__(self, *parts: Float[Array, "..."]) -> Float[Array, "..."]:
         """Apply the network to the concatenation of `parts` along their first axis; other axes are broadcast."""
+        # A first layer takes the parts one by one: under a `vmap` what the parts share is computed once.
+        only = len(self.layers) == 1 and self.features is None
+        return apply_linear(self.layers[-1], *(parts if only else (self.before_last(*parts),)))
+
+    def before_last(self, *parts: Float[Array, "..."], begun: Float[Array, "..."] | None = None) -> Float[Array, "..."]:
+        """Return the input of the last layer; `begun` is the first layer's product with the parts before these, if known."""
         if self.features is not None:
             parts = (self.features(jnp.concatenate(parts)),)
-        first, *others = self.layers
-        hidden = apply_linear(first, *parts)
-        for number, layer in enumerate(others, start=1):
+        if len(self.layers) == 1:
+            return jnp.concatenate(parts)
+        first, *others, _ = self.layers
+        hidden = apply_linear(first, *parts, begun=begun)
+        for layer in others:
             following = apply_linear(layer, self.activation(hidden))
-            adds = self.residual and number < len(others) and following.shape == hidden.shape
-            hidden = hidden + following if adds else following
-        return hidden
+            hidden = hidden + following if self.residual and following.shape == hidden.shape else following
+        return self.activation(hidden)
 
 
 def _initial_layer(in_size: int, out_size: int, *, key: PRNGKeyArray) -> eqx.nn.Linear:
@@ -118,13 +125,16 @@ def _initial_layer(in_size: int, out_size: int, *, key: PRNGKeyArray) -> eqx.nn.
     return eqx.tree_at(lambda x: (x.weight, x.bias), layer, (weight, jnp.zeros(out_size)))
 
 
-def apply_linear(layer: eqx.nn.Linear, *parts: Float[Array, "..."]) -> Float[Array, "..."]:
+def apply_linear(
+    layer: eqx.nn.Linear, *parts: Float[Array, "..."], begun: Float[Array, "..."] | None = None
+) -> Float[Array, "..."]:
     """Return ``layer(concatenate(parts))`` along the first axis, each part times its own columns of the weight."""
-    size, start = sum(len(part) for part in parts), 0
-    if size != layer.weight.shape[1]:
+    size = sum(len(part) for part in parts)
+    start = layer.weight.shape[1] - size
+    if start < 0 or (start and begun is None):
         shapes = " + ".join(str(len(part)) for part in parts)
         raise ValueError(f"the network takes {layer.weight.shape[1]} values, got {shapes} = {size}")
-    result = bias_of(layer, max(part.ndim for part in parts) - 1)
+    result = bias_of(layer, max(part.ndim for part in parts) - 1) + (0.0 if begun is None else begun)
     for part in parts:
         result = result + jnp.tensordot(layer.weight[:, start : start + len(part)], part, 1)
         start += len(part)

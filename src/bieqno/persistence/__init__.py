@@ -1,9 +1,7 @@
 """Save and load: JSON and safetensors in one file, never code."""
 
-from bieqno.persistence.compilation import compilation_cache, use_compilation_cache
 from bieqno.persistence.modules import from_bytes, load, save, to_bytes
 from bieqno.persistence.tensorfile import PersistenceError, read_tensors, replace_file, write_tensors
 
 __all__ = ["PersistenceError", "from_bytes", "load", "save", "to_bytes"]
-__all__ += ["compilation_cache", "use_compilation_cache"]
 __all__ += ["read_tensors", "replace_file", "write_tensors"]

@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bieqno import persistence
+from bieqno.compilation import use_compilation_cache
 from bieqno.gaussian import AbstractGaussian
 from bieqno.persistence import PersistenceError
 from bieqno.regression.data import LEAST_ROWS, Data, Scaling, Table, checked_rows, checked_targets
@@ -90,7 +91,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         A fit that fails, for whatever reason, leaves the estimator as it was: unfitted, or with its earlier fit whole.
         """
         before = dict(self.__dict__)
-        persistence.use_compilation_cache()
+        use_compilation_cache()
         try:
             rows, targets, alpha = self._checked_rows(X, y, self.alpha, reset=True, least=LEAST_ROWS)
             random = check_random_state(self.random_state)
@@ -253,7 +254,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
     def _use(self, processes: Iterable[FittedEnsemble | TableProcess]) -> None:
         """Take the processes, and build at once what all their predictions share."""
         self.processes_ = tuple(processes)
-        persistence.use_compilation_cache()
+        use_compilation_cache()
         for process in self.processes_:
             process.prepare()
 

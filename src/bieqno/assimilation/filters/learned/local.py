@@ -72,10 +72,7 @@ class LocalEnNF(eqx.Module):
     judged: tuple[tuple[float, ...], ...] = eqx.field(static=True, default=())
 
     base_settings: ClassVar[Mapping[str, Sequence[float]]] = MappingProxyType(
-        {
-            "radius": (0.07, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9, 1.5, 3.0),
-            "inflation": (1.0, 1.015, 1.03, 1.06, 1.1, 1.17, 1.3),
-        }
+        {"radius": (0.1, 0.2, 0.35, 0.6, 1.0, 2.0), "inflation": (1.0, 1.02, 1.05, 1.1, 1.2)}
     )
     """Settings of the base and the values to try; radii are in units of that of the neighbourhoods."""
 
