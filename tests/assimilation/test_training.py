@@ -28,8 +28,9 @@ from bieqno.assimilation import (
     train_filter,
 )
 from bieqno.assimilation.objectives.against_truth import differentiable
+from bieqno.assimilation.training import _never_worse
 from bieqno.scores import relative_rmse
-from bieqno.training import trainable
+from bieqno.training import FitResult, trainable
 
 SYSTEM = System(Lorenz63(window=0.25), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
 # As in the example of `train_filter`, which then shares its compiled program.
@@ -68,16 +69,14 @@ def test_it_learns(trained):
 def test_the_best_weights_are_kept_and_training_stops_early(trained):
     assert trained.validations.shape[0] <= 20
     assert trained.best_step == (1 + int(np.argmin(trained.validations))) * (STEPS // 20)
+    # The same training with a patience of one ends at the first validation that is no improvement.
+    found = trained.validations
+    worse = [k for k in range(1, len(found)) if found[k] >= found[:k].min()]
     hasty = train_filter(
-        untrained(),
-        SYSTEM,
-        AgainstTruth(sizes={4: 16}, learning_rate=10.0, unroll=1),
-        steps=STEPS,
-        validate=Validation(patience=2),
-        key=jax.random.key(1),
+        untrained(), SYSTEM, OBJECTIVE, steps=STEPS, validate=Validation(patience=1), key=jax.random.key(1)
     )
-    assert hasty.stopped_early
-    assert hasty.losses.shape[0] < STEPS
+    assert hasty.stopped_early == (worse[0] + 1 < 20)
+    np.testing.assert_array_equal(hasty.validations, found[: worse[0] + 1])
 
 
 def test_the_same_key_gives_the_same_bits_and_a_checkpoint_continues(tmp_path, trained):
@@ -190,10 +189,12 @@ def test_arguments_of_another_type_are_refused_by_name(wrong, message):
 
 
 def test_where_training_makes_it_worse_the_tuned_base_is_returned():
-    """Weights thrown far off by a huge learning rate: at every size the filter is then the classical one."""
-    wild = AgainstTruth(sizes={3: 2}, learning_rate=30.0, unroll=1)
-    brief = Validation(truths=2, windows=40, burn_in=5, every=3)
-    result = train_filter(untrained(), SYSTEM, wild, steps=3, validate=brief, key=jax.random.key(2))
+    """Weights thrown far off: the mean is moved by a thousand standard deviations of the climate, and cut to its extent."""
+    far = eqx.tree_at(lambda f: f.correction.last.bias, untrained(), replace_fn=lambda bias: bias.at[3].set(1e4))
+    empty = np.zeros(0, np.float32)
+    wild = FitResult(far, empty, empty, 0, 0, False, None)
+    settings = {3: {"radius": 2.0, "inflation": 1.1}}
+    result = _never_worse(wild, Validation(truths=2, windows=40, burn_in=5), SYSTEM, settings, jax.random.key(2))
     assert set(result.errors) == {3}
     assert any(base < ours for ours, base in result.errors.values())
     for judged, (ours, base) in zip(result.module.judged, result.errors.values(), strict=True):
