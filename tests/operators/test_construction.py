@@ -22,10 +22,10 @@ from bieqno import (
 )
 from bieqno.training import trainable
 
-pytestmark = pytest.mark.numbers
 KEY = jax.random.key(0)
 
 
+@pytest.mark.numbers
 def test_mlp_in_parts_is_the_mlp_of_the_concatenation():
     mlp = MLP(6, 3, fourier_features=2, residual=True, depth=4, key=KEY)
     plain = MLP(6, 3, key=KEY)
