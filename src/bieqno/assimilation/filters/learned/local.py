@@ -55,11 +55,10 @@ class LocalEnNF(eqx.Module):
         [True, True, False, False, False, False, False, True]
     """
 
-    log_radius: Float[
-        Array, "2"
-    ]  # of the base at SIZE members, and its slope in log N; in units of the neighbourhoods' radius
-    log_inflation: Float[Array, "2"]  # likewise
-    hearing: StencilSum
+    # Of the base: the value at SIZE members and the slope in log N; a radius is in units of the neighbourhoods'.
+    log_radius: Float[Array, "2"]
+    log_inflation: Float[Array, "2"]
+    innovation_sums: StencilSum
     steering: FieldNetwork
     correction: FieldNetwork
     beside: StencilSum
@@ -115,15 +114,15 @@ class LocalEnNF(eqx.Module):
         dimensions, count = neighbourhoods.near.offset.shape[-1], len(extent)
         observed = int(jnp.max(neighbourhoods.observations, initial=0)) + 1
         shape: Any = {"dimensions": dimensions, "kinds": count}
-        seen, told = SEEN + count + 2 * channels, 4 + channels
+        seen, outputs = SEEN + count + 2 * channels, 4 + channels
         silu: Any = {"activation": jax.nn.silu, "depth": 2}
         operator = EquivariantOperator(MEMBER, 1, context_size=channels, width=16, **silu, key=keys[4])
         return cls(
             log_radius=jnp.array([jnp.log(0.5), 0.5]),
             log_inflation=jnp.array([0.03, -0.02]),
-            hearing=StencilSum(dimensions, 2 * channels, kinds=(count, observed), key=keys[0]),
+            innovation_sums=StencilSum(dimensions, 2 * channels, kinds=(count, observed), key=keys[0]),
             steering=FieldNetwork(seen, 2, width=16, depth=1, key=keys[1], **shape),
-            correction=FieldNetwork(seen + ANALYSED, told, width=width, depth=2, key=keys[2], **shape),
+            correction=FieldNetwork(seen + ANALYSED, outputs, width=width, depth=2, key=keys[2], **shape),
             beside=StencilSum(dimensions, 3, kinds=(count, count), key=keys[3]),
             operator=eqx.tree_at(lambda o: o.fit.layers[-1].weight, operator, replace_fn=jnp.zeros_like),
             climate=climate,
@@ -133,13 +132,16 @@ class LocalEnNF(eqx.Module):
 
     def __check_init__(self) -> None:
         around = self.neighbourhoods
-        size, dimensions = self.hearing.kernel.layers[0].weight.shape[1], around.near.offset.shape[-1]
-        if size != self.hearing.size(dimensions):
+        size, dimensions = self.innovation_sums.kernel.layers[0].weight.shape[1], around.near.offset.shape[-1]
+        if size != self.innovation_sums.size(dimensions):
             raise ValueError(
                 f"these weights are for another space than the {dimensions} dimensions of the neighbourhoods"
             )
         for what, kinds, known in zip(
-            ("variables", "observations"), (around.variables, around.observations), self.hearing.kinds, strict=True
+            ("variables", "observations"),
+            (around.variables, around.observations),
+            self.innovation_sums.kinds,
+            strict=True,
         ):
             most = int(jnp.max(kinds, initial=0)) + 1
             if most > known:
@@ -165,7 +167,7 @@ class LocalEnNF(eqx.Module):
         log_radius, log_inflation = (law[0] + law[1] * size for law in (self.log_radius, self.log_inflation))
         near = taper(around.near, _bounded(log_radius))
         seen = seen_fields(
-            prior, observed.mask, around, near, self.hearing.weights(around.near), self.climate.scale.shape[0]
+            prior, observed.mask, around, near, self.innovation_sums.weights(around.near), self.climate.scale.shape[0]
         )
         steered = self.steering(seen, around.beside)
         # The base analysis.
@@ -180,19 +182,25 @@ class LocalEnNF(eqx.Module):
         analysed = jnp.stack([asinh(shift / prior.spread), asinh(3 * shift), ratio, jnp.log(spread) / 3])
         corrected = self.correction(jnp.concatenate([seen, analysed]), around.beside)
         inflation = _bounded(log_inflation + steered[1] + corrected[0])
-        moved = self._moved(prior, anomalies, spread, corrected[4:]) + corrected[1]
-        noise = NOISE * _bounded(corrected[2]) * self._noise(prior, key)
+        beside = self.beside.weights(around.beside)
+        moved = self._moved(prior, anomalies, spread, corrected[4:], beside[:2]) + corrected[1]
+        noise = NOISE * _bounded(corrected[2]) * self._noise(prior, beside[2], key)
         mean = prior.mean + shift + STEP * corrected[3]
         values = mean + prior.root * inflation * anomalies + spread * (moved + noise)
         return observed.or_prior(self._within_extent(values).astype(ensemble.dtype), ensemble)
 
     def _moved(
-        self, prior: Prior, anomalies: Float[Array, "N n"], spread: Float[Array, "n"], context: Float[Array, "c n"]
+        self,
+        prior: Prior,
+        anomalies: Float[Array, "N n"],
+        spread: Float[Array, "n"],
+        context: Float[Array, "c n"],
+        weights: Float[Array, "2 k _"],
     ) -> Float[Array, "N n"]:
         """Return what the equivariant operator adds to each member, in units of the spread of the analysis."""
         beside, move = self.neighbourhoods.beside, asinh(prior.move)
         before, after = (prior.root * a / s for a, s in ((prior.anomalies, prior.spread), (anomalies, spread)))
-        there = stencil_sum(self.beside.weights(beside)[:2], jnp.stack([before, move], axis=1), beside)
+        there = stencil_sum(weights, jnp.stack([before, move], axis=1), beside)
         mean = jnp.broadcast_to(prior.mean, before.shape)
         elements = jnp.stack([before, after, move, mean, there[:, 0], there[:, 1]], axis=-1)
 
@@ -201,9 +209,9 @@ class LocalEnNF(eqx.Module):
 
         return jax.vmap(at_variable, in_axes=(1, 1), out_axes=1)(elements, context)
 
-    def _noise(self, prior: Prior, key: PRNGKeyArray) -> Float[Array, "N n"]:
+    def _noise(self, prior: Prior, weights: Float[Array, "k _"], key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Return standard normal fields, one per member present, smooth as learned, with a mean of zero."""
-        beside, weights = self.neighbourhoods.beside, self.beside.weights(self.neighbourhoods.beside)[2]
+        beside = self.neighbourhoods.beside
         white = white_noise(prior.anomalies.shape, prior.mean.dtype, key=jax.random.fold_in(key, 1))
         weights = weights / jnp.sqrt(jnp.sum(weights**2, axis=0) + TINY)
         noise = jnp.sum(weights * white[:, beside.indices.T], axis=1)

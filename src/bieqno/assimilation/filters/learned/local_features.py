@@ -76,13 +76,13 @@ def seen_fields(
     mask: Bool[Array, "m"],
     around: Neighbourhoods,
     taper: Float[Array, "k _"],
-    hearing: Float[Array, "c k _"],
+    weights: Float[Array, "c k _"],
     kinds: int,
 ) -> Float[Array, "f n"]:
     """Return what is seen at each variable before the analysis: moments, ensemble size, and the observations near it.
 
     Of observations, weighed by the `taper`: the number, how far innovations exceed what the ensemble expects, the share of the
-    ensemble in the expected innovation, and sums by the learned weights `hearing`: of innovations, and of innovations times their
+    ensemble in the expected innovation, and sums by the learned `weights`: of innovations, and of innovations times their
     sample correlation with the variable, the increments of single observations.
     """
     near, present = around.near.indices.T, mask.astype(prior.mean.dtype)
@@ -92,12 +92,12 @@ def seen_fields(
         jnp.sum(taper * (present * values)[near], axis=0)
         for values in (jnp.ones_like(variance), innovation**2, variance / (1 + variance))
     )
-    plain, related = jnp.split(hearing, 2)
+    plain, related = jnp.split(weights, 2)
     scaled = prior.factor / jnp.sqrt(1 + variance)
     correlation = jnp.sum(prior.anomalies[:, None] * scaled[:, near], axis=0) / prior.spread
     terms = taper * innovation[near]
-    heard = jnp.concatenate([jnp.sum(plain * terms, axis=1), jnp.sum(related * (terms * correlation), axis=1)])
-    heard = heard / jnp.sqrt(1 + number)
+    sums = jnp.concatenate([jnp.sum(plain * terms, axis=1), jnp.sum(related * (terms * correlation), axis=1)])
+    sums = sums / jnp.sqrt(1 + number)
     facts = [
         prior.mean,
         jnp.log(prior.spread) / 3,  # orders of magnitude, scaled to the size of the others
@@ -106,10 +106,10 @@ def seen_fields(
         jnp.log1p(number),
         *jnp.broadcast_to(jnp.stack([1 / jnp.sqrt(prior.count), jnp.log(prior.count) / 3])[:, None], (2, len(number))),
     ]
-    return jnp.concatenate([jnp.stack(facts), jax.nn.one_hot(around.variables, kinds).T, asinh(heard)])
+    return jnp.concatenate([jnp.stack(facts), jax.nn.one_hot(around.variables, kinds).T, asinh(sums)])
 
 
-SEEN = 7  # fields beside the kinds and what is heard
+SEEN = 7  # fields beside the kinds and the sums
 
 
 def taper(stencil: Stencil, radius: Float[Array, "*n"]) -> Float[Array, "k _"]:
