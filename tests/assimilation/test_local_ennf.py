@@ -229,6 +229,10 @@ def test_what_does_not_fit_is_refused(filter):
     plane = Places.grid(2, 2)
     with pytest.raises(ValueError, match="another space than the 2 dimensions"):
         filter.at(Neighbourhoods.of(plane, plane, radius=4.0, reach=2.0))
+    with pytest.raises(ValueError, match="at least one member"):
+        filter(jnp.ones((0, SIZE)), Observation(OBSERVED, 1.0).window(VALUE), key=jax.random.key(0))
+    with pytest.raises(ValueError, match="width of at least 1, got 0"):
+        LocalEnNF.new(around(OBSERVED), Standardiser.unit(1), WIDE, width=0, key=jax.random.key(0))
     with pytest.raises(ValueError, match="one space"):
         Stencil.within(1.0, RING, Places.grid(4))
     with pytest.raises(ValueError, match="positive and finite"):

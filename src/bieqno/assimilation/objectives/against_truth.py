@@ -52,6 +52,8 @@ class AgainstTruth:
     learning_rate: float = 2e-3
 
     def __post_init__(self) -> None:
+        if not isinstance(self.sizes, Mapping | Sequence):
+            raise TypeError(f"sizes are several ensemble sizes, such as (5, 10, 20), got {self.sizes!r}")
         truths = list(self.sizes.values()) if isinstance(self.sizes, Mapping) else []
         if not self.sizes or min(*self.sizes, *truths, 1) < 1:
             raise ValueError(

@@ -110,6 +110,9 @@ class LocalEnNF(eqx.Module):
         key: PRNGKeyArray,
     ) -> "LocalEnNF":
         """Return a filter with new weights in given units: `climate` and `extent` have one number per kind of variable."""
+        for name, number in (("width", width), ("channels", channels)):
+            if number < 1:
+                raise ValueError(f"a LocalEnNF needs {name} of at least 1, got {number}")
         keys = jax.random.split(key, 5)
         dimensions, count = neighbourhoods.near.offset.shape[-1], len(extent)
         observed = int(jnp.max(neighbourhoods.observations, initial=0)) + 1
@@ -160,6 +163,8 @@ class LocalEnNF(eqx.Module):
         """Analyse an ensemble of which some members are `present` and the others padding, which means nothing."""
         around = self.neighbourhoods
         observed.check_known(ensemble, around.variables.shape[0], around.observations.shape[0])
+        if not ensemble.shape[0]:
+            raise ValueError("an ensemble has at least one member, got none")
         if not around.near.indices.shape[1]:
             return ensemble
         prior = prior_of(ensemble, present, observed, around, self.climate)
