@@ -9,7 +9,9 @@ import pytest
 from bieqno.assimilation import EnKF
 from bieqno.lab.methods.filters import as_array, as_filter
 from bieqno.lab.methods.regression import Prediction
+from bieqno.lab.provenance import sources
 from bieqno.lab.studies import EXPERIMENTS, Cases, demo, provenance, run_key, step_1d
+from bieqno.lab.studies.lorenz import LORENZ63
 from bieqno.lab.study import Progress, Run
 
 
@@ -38,7 +40,7 @@ def test_a_case_is_computed_once(tmp_path):
 
 
 def test_what_other_code_has_left_is_removed(tmp_path):
-    known = provenance("step-1d", step_1d.PRESETS["smoke"], 0)
+    known = provenance("step-1d", EXPERIMENTS["step-1d"].modules, step_1d.PRESETS["smoke"], 0)
     key, other_seed = run_key(known), run_key({**known, "seed": 1})
     outdated = run_key({**known, "code": "other"})
     names = [("step-1d", key), ("step-1d", other_seed), ("step-1d", outdated), ("step-1d", "older"), ("demo", outdated)]
@@ -94,17 +96,25 @@ def test_a_filter_comes_back_as_it_was():
 
 def test_the_key_knows_what_the_numbers_depend_on():
     settings = EXPERIMENTS["lorenz63"].presets["smoke"]
-    known = provenance("lorenz63", settings, 0)
+    known = provenance("lorenz63", LORENZ63.modules, settings, 0)
     others = [
-        provenance("lorenz63", settings, 1),
-        provenance("lorenz63", replace(settings, sizes=(2,)), 0),
-        provenance("lorenz96", settings, 0),
+        provenance("lorenz63", LORENZ63.modules, settings, 1),
+        provenance("lorenz63", LORENZ63.modules, replace(settings, sizes=(2,)), 0),
+        provenance("lorenz96", LORENZ63.modules, settings, 0),
         {**known, "code": "other"},
     ]
     keys = {run_key(config) for config in (known, *others)}
     assert len(keys) == 5
     assert run_key({**known, "platform": "another name for it"}) in keys
     assert known["settings"]["sizes"] == [2, 4]
+
+
+def test_the_key_knows_the_source_that_a_study_reaches_and_no_other():
+    chirp, lorenz = (sources(*EXPERIMENTS[name].modules) for name in ("chirp-1d", "lorenz63-truth"))
+    assert "bieqno.lab.studies.other_functions" in chirp  # by an argument of the study
+    assert not {name for name in chirp if name.startswith("bieqno.assimilation")}
+    assert "bieqno.assimilation.filters.learned.local" in lorenz  # by the name that the package offers
+    assert not {name for name in lorenz if name.startswith(("bieqno.regression", "bieqno.lab.report", "bieqno.cli"))}
 
 
 def test_every_experiment_says_what_it_is():

@@ -112,7 +112,7 @@ def _run_study(
     from bieqno.persistence.tensorfile import PersistenceError
 
     name = study.name
-    config = provenance(name, study.presets[preset], seed)
+    config = provenance(name, study.modules, study.presets[preset], seed)
     chosen = "".join(f" --only {shlex.quote(method)}" for method in only)
     command = f"bieqno run {name} --preset {preset} --seed {seed}{chosen}"
     config |= {"only": only, "key": run_key(config), "command": command}
@@ -139,7 +139,8 @@ def _run_study(
     except (OSError, PersistenceError) as error:
         _print_how_to_resume(f"{name} could not be stored", cases.finished())
         raise OSError(f"cannot write to {out}: {getattr(error, 'strerror', None) or error}") from error
-    cases.remove()
+    if not only:  # cases of some methods serve a later run of all
+        cases.remove()
     Cases.remove_outdated(out, name, config["key"])
     for table in study_tables(result):
         reporter.report("table", table)

@@ -1,4 +1,4 @@
-"""The result of an experiment, the form in which it is stored, and what its numbers depend on.
+"""The result of an experiment, and the form in which it is stored.
 
 A folder for each experiment::
 
@@ -14,19 +14,14 @@ another has that one's name before its cases and data sets, as in ``lorenz63/N=2
 """
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
-import platform
 import secrets
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,9 +36,6 @@ if TYPE_CHECKING:
 
 METRICS_FILE, CONFIG_FILE, ARRAYS_FILE, FIGURES_FOLDER = "metrics.json", "config.json", "arrays.nc", "figures"
 _OF_FILTERS = ("ensemble_size", "protocol", "diverged")
-_PACKAGE = Path(__file__).parents[1]
-_PACKAGES = ("bieqno", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy", "scikit-learn")
-_DISPLAY = ("cli/", "lab/report/")  # what runs and shows experiments does not change their numbers
 
 
 @dataclass(frozen=True)
@@ -167,56 +159,3 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
     order = [*(row.case for row in rows), *found]
     arrays = {name: found[name] for name in sorted(found, key=order.index)}
     return Result(stored["experiment"], stored["preset"], int(stored["seed"]), rows, arrays, config)
-
-
-def provenance(experiment: str, settings: Any, seed: int) -> dict[str, Any]:
-    """Return all that is known before a run, as JSON: the beginning of ``config.json``."""
-    return {
-        "experiment": experiment,
-        "preset": settings.preset,
-        "seed": seed,
-        "settings": json.loads(json.dumps(settings, default=_plain)),
-        "versions": {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
-        "code": _code_digest(),
-        "commit": _commit(),
-        "platform": {"system": platform.platform(), "machine": platform.machine(), "cores": os.cpu_count()},
-    }
-
-
-def run_key(config: Mapping[str, Any]) -> str:
-    """Return a digest of everything that the numbers depend on, from `provenance`: code and versions first, then all."""
-
-    def digest(*names: str) -> str:
-        decisive = {name: config[name] for name in names}
-        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
-
-    return f"{digest('versions', 'code')[:6]}-{digest('experiment', 'settings', 'seed', 'versions', 'code')[:12]}"
-
-
-@cache
-def _code_digest() -> str:
-    """Return a digest of the source and the learned weights that the numbers depend on, committed or not."""
-    digest = hashlib.sha256()
-    for path in sorted([*_PACKAGE.rglob("*.py"), *_PACKAGE.rglob("*.bieqno"), *_PACKAGE.rglob("*.csv")]):
-        name = path.relative_to(_PACKAGE).as_posix()
-        if not name.startswith(_DISPLAY):
-            digest.update(f"{name}\0".encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
-
-
-@cache
-def _commit() -> str | None:
-    """Return the commit that the package is at, with a plus if files were changed since; None outside a repository."""
-    command = ["git", "-C", str(_PACKAGE), "describe", "--always", "--abbrev=12", "--match=", "--dirty=+"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() or None
-
-
-def _plain(value: Any) -> Any:
-    """Return what JSON does not know as something that it knows."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return vars(value)
-    return dict(value) if isinstance(value, Mapping) else repr(value)

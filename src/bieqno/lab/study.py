@@ -7,9 +7,10 @@ name holds a digest of all that the numbers depend on: a run never reads the cas
 
 import shutil
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote
@@ -172,6 +173,11 @@ class Experiment:
     presets: Mapping[str, Any]
     study: Callable[[Any, Run], Findings]
 
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules of the study and of the functions that it was given."""
+        return tuple(sorted({function.__module__ for function in _functions(self.study)}))
+
     def run(
         self,
         settings: Any = "quick",
@@ -190,3 +196,12 @@ class Experiment:
             settings = self.presets[settings]
         rows, arrays = self.study(settings, Run(seed, only, cases or Cases(), on_progress))
         return Result(self.name, settings.preset, seed, tuple(rows), arrays)
+
+
+def _functions(part: Any) -> Iterator[Callable[..., Any]]:
+    """Yield the functions of a study, or of what it was given."""
+    if isinstance(part, partial):
+        for inner in (part.func, *part.args, *part.keywords.values()):
+            yield from _functions(inner)
+    elif callable(part):
+        yield part

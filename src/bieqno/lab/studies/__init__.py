@@ -1,12 +1,14 @@
 """The studies of the paper and beyond: each with settings, presets and ``study(settings, run) -> rows, arrays``."""
 
-from bieqno.lab.results import Result, Row, provenance, read_result, run_key, write_result
+from bieqno.lab.provenance import provenance, run_key
+from bieqno.lab.results import Result, Row, read_result, write_result
 from bieqno.lab.studies import (
     demo,
     ennf_options,
     irregular,
     large,
     lorenz,
+    lorenz_truth,
     mnmef,
     neural_process,
     other_functions,
@@ -25,8 +27,8 @@ _ALL: tuple[Experiment, ...] = (
     *(study.EXPERIMENT for study in (real_data, tables, neural_process)),
     *(lorenz.LORENZ63, lorenz.LORENZ96, super_filter.EXPERIMENT, ennf_options.EXPERIMENT),
     *(
-        lorenz.LORENZ63_TRUTH,
-        lorenz.LORENZ96_TRUTH,
+        lorenz_truth.LORENZ63_TRUTH,
+        lorenz_truth.LORENZ96_TRUTH,
         standard.EXPERIMENT,
         mnmef.EXPERIMENT,
         irregular.EXPERIMENT,
