@@ -30,15 +30,16 @@ def make_trials(
     *,
     truths: int,
     members: int,
-    spread: float | Float[Array, "n"] = 1.0,
-    disturbance: float | Float[Array, "n"] = 1.0,
+    spread: float | Float[Array, "n"] | None = None,
+    disturbance: float | Float[Array, "n"] | None = None,
     spin: int = 100,
     key: PRNGKeyArray,
 ) -> Trials:
     """Simulate independent truths from the climatology, and an ensemble of `members` about the beginning of each.
 
     Each truth spins up, for `spin` windows, from the system's state with noise of standard deviation `disturbance`. The mean
-    of an ensemble is as far from the truth as its members are from the mean: its standard deviation is the `spread`.
+    of an ensemble is as far from the truth as its members are from the mean: its standard deviation is the `spread`. Both are
+    the system's `first_spread` unless they are given.
 
     Example:
         >>> from bieqno.assimilation import Lorenz96, Observation
@@ -51,6 +52,9 @@ def make_trials(
         if count < least:
             raise ValueError(f"expected {name} of at least {least}, got {name}={count}")
     shape = system.state.shape
+    if spread is None or disturbance is None:
+        first = system.first_spread(key=jax.random.fold_in(key, truths))
+        spread, disturbance = (first if given is None else given for given in (spread, disturbance))
 
     def one(number: Int[Array, ""]) -> Trials:
         keys = jax.random.split(jax.random.fold_in(key, number), 5)

@@ -88,7 +88,7 @@ def paper_lorenz63() -> PaperSystem:
         (50, 3)
     """
     model, observation = da.Lorenz63(window=0.5, step=0.01), da.Observation([0, 2], da.AffineLaw(0.1, 0.05))
-    system = da.System(model, observation, jnp.array([-8.5, -7.0, 27.0]), limit=LIMIT)
+    system = da.System(model, observation, jnp.array([-8.5, -7.0, 27.0]), limit=LIMIT, spread=1.0)
     return PaperSystem(system, lambda key: jnp.array([-8.0, -9.0, 28.0]), jnp.sqrt(jnp.array([0.4, 2.0, 1.4])))
 
 
@@ -104,14 +104,14 @@ def paper_lorenz96() -> PaperSystem:
     # The truth begins after five time units from a disturbed equilibrium, as in the paper.
     rest = da.System(model, observation, jnp.full(24, 8.0).at[19].add(0.01))
     state = da.spin_up(rest, 25, key=jax.random.key(0))[-1]
-    system = da.System(model, observation, state, da.Places.grid(24, period=24.0), LIMIT)
+    system = da.System(model, observation, state, da.Places.grid(24, period=24.0), LIMIT, spread=1.0)
     return PaperSystem(system, lambda key: state + jax.random.normal(key, state.shape, state.dtype), jnp.ones(24))
 
 
 def sakov_lorenz96() -> da.System:
     """Sakov and Oke (2008): all 40 variables of Lorenz-96 observed every 0.05 with an error variance of 1."""
     model, observation = da.Lorenz96(40, 8.0, window=0.05, step=0.05), da.Observation(range(40), 1.0)
-    return da.System(model, observation, jnp.full(40, 8.0), da.Places.grid(40, period=40.0), LIMIT)
+    return da.System(model, observation, jnp.full(40, 8.0), da.Places.grid(40, period=40.0), LIMIT, spread=1.0)
 
 
 class PublishedScore(eqx.Module):
@@ -153,7 +153,8 @@ def published_scores() -> list[PublishedScore]:
         [0.18, 0.22, 0.22, 0.6, 0.27, 0.31]
     """
     model, observation = da.Lorenz63(window=0.25, step=0.01), da.Observation(range(3), 2.0**0.5)
-    lorenz63, lorenz96 = da.System(model, observation, jnp.array([1.5, -1.5, 25.5]), limit=LIMIT), sakov_lorenz96()
+    lorenz63 = da.System(model, observation, jnp.array([1.5, -1.5, 25.5]), limit=LIMIT, spread=1.0)
+    lorenz96 = sakov_lorenz96()
     ring = "Lorenz-96, 40 variables, all observed, R=1, window 0.05 (Sakov and Oke 2008)"
     convection = "Lorenz-63, all observed, R=2, window 0.25 (Sakov et al. 2012)"
 
