@@ -14,6 +14,7 @@ from bieqno.assimilation.filters import Floored as Floored
 from bieqno.assimilation.filters import Inflated as Inflated
 from bieqno.assimilation.filters import IterativeEnKF as IterativeEnKF
 from bieqno.assimilation.filters import LearnedGain as LearnedGain
+from bieqno.assimilation.filters import LocalEnKF as LocalEnKF
 from bieqno.assimilation.filters import LocalEnNF as LocalEnNF
 from bieqno.assimilation.filters import ParticleFilter as ParticleFilter
 from bieqno.assimilation.filters import PriorInflated as PriorInflated

@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bieqno.assimilation.geometry import Neighbourhoods, Neighbours, Places, near_radius, spacing
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Components, Observation
+from bieqno.assimilation.observation_places import observation_places as find_places
 
 RUNS, KEPT = 64, 32  # free runs of a climate, and the windows at the end of each that are kept
 SPIN, LONGEST = 75, 1500  # windows between two looks at whether the free runs have settled, and most of them
@@ -36,7 +37,8 @@ class System(eqx.Module):
         places: where the variables are; None if they have no positions.
         limit: a member beyond this absolute value has left the climatology and its run has diverged; a number, or one per
             variable.
-        observation_places: where the observations are; follows from `places` if components of the state are observed.
+        observation_places: where the observations are. Follows from `places` where each value depends on variables that are
+            near each other: components of the state, functions of them, averages over regions.
         spread: standard deviation of first ensembles about their truth, one number or one per variable, in the units of the
             state; None for a quarter of how much each variable varies in a free run.
 
@@ -74,8 +76,11 @@ class System(eqx.Module):
         self.places = places
         self.limit = limit
         operator = observation.operator
-        if observation_places is None and places is not None and isinstance(operator, Components):
-            observation_places = places.at(operator.indices)
+        if observation_places is None and places is not None:
+            if isinstance(operator, Components):
+                observation_places = places.at(operator.indices)
+            elif len(places.positions) == len(self.state):
+                observation_places = find_places(operator, places, self.state)
         self.observation_places = observation_places
         self.spread = None if spread is None else _as_floats(spread)
 
@@ -145,8 +150,8 @@ class System(eqx.Module):
         if there is None:
             if not isinstance(self.observation.operator, Components):
                 raise ValueError(
-                    "the places of observations follow from observed components only; "
-                    "give System(..., observation_places=Places(...)) for any other operator"
+                    "the places of these observations cannot be found from the operator, whose values depend on much of the "
+                    "domain or cannot be differentiated; give System(..., observation_places=Places(...))"
                 )
             there = here.at(self.observation.operator.indices)
         return here, there
