@@ -45,7 +45,7 @@ _PROTOCOLS = {
     "unseen": "Unseen truths: no filter was trained or tuned on them",
 }
 # An oracle knows what no method can know, and the process chosen by its likelihood repeats the row of another.
-_NOT_COMPARED = ("gp-best", "gp-true", "limit")
+NOT_COMPARED = ("gp-best", "gp-true", "limit")
 
 
 class Pivot(NamedTuple):
@@ -74,7 +74,7 @@ class Pivot(NamedTuple):
 
 def best_row(rows: Iterable[Row], metric: Metric) -> Row | None:
     """Return the best of the rows of several methods; None if there is none to compare it with."""
-    found, loss = [row for row in rows if row.method not in _NOT_COMPARED], metric.loss
+    found, loss = [row for row in rows if row.method not in NOT_COMPARED], metric.loss
     finite = [row for row in found if not math.isnan(row.value)]
     if loss is None or len(found) < 2 or not finite:
         return None
