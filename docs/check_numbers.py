@@ -123,7 +123,7 @@ def choose(comment: str, results: Path) -> Choice:
     """Return what a comment asks for; ValueError if it names something that is not there."""
     study, *options = shlex.split(comment)
     result = read(results / f"{study}.json")
-    given = dict(option.split("=", 1) if "=" in option else (option, "") for option in options)
+    given = {name: value for name, _, value in (option.partition("=") for option in options)}
     for name in given:
         if name not in (*FIELDS, *OPTIONS):
             raise ValueError(f"there is no option {name!r}; {did_you_mean(name, [*FIELDS, *OPTIONS])}")
