@@ -5,6 +5,7 @@
 - Sakov and Oke (2008), "Implications of the form of the ensemble transformation in the ensemble square root filters",
   Mon. Wea. Rev. 136: Lorenz-96.
 - Bach, Baptista, Calvello, Chen and Stuart (2025): learned filters, the study ``mnmef``.
+- Bach, Baptista, Brocker, Chen and Stuart (2026), arXiv 2606.26497: learned filters by proper scores, the study ``psef``.
 - Bruinsma et al. (2023), "Autoregressive conditional neural processes", ICLR: the study ``neural-process``.
 
 The tuned scores of the two by Sakov are those that the DAPPER package of Raanes et al. (2024, JOSS) records for them.
@@ -30,6 +31,19 @@ MNMEF = {
 }
 """RMSE of the analysis mean by ensemble size, 64 truths x 1,500 windows: MNMEF fine-tuned for each size, read off the authors'
 figure to one or two per cent, and the LETKF of their tables, by grid search."""
+
+_SIZES = (5, 10, 20, 40, 100)
+_PSEF = {
+    "identity": {"PSEF": (8.2, 7.1, 6.3, 5.8, 5.4), "LETKF": (12.3, 9.5, 7.4, 6.6, 6.1)},
+    "x^2": {"PSEF": (11.4, 10.7, 10.4, 10.3, 10.2), "LETKF": (16.2, 14.2, 12.3, 11.8, 11.2)},
+    "arctan": {"PSEF": (10.7, 10.0, 9.5, 9.1, 8.7), "LETKF": (13.4, 12.3, 11.0, 10.4, 9.7)},
+}
+PSEF = {
+    name: {method: dict(zip(_SIZES, values, strict=True)) for method, values in rows.items()}
+    for name, rows in _PSEF.items()
+}
+"""Energy score by observation map, method and ensemble size, read off the authors' figure to one to three per cent; of their
+learned filters the best of each."""
 
 _MODELS = ("AR ConvCNP", "ConvNP", "FullConvGNP", "ConvGNP", "ConvCNP", "ANP", "GNP", "CNP")
 _MIXTURE = {

@@ -32,11 +32,12 @@ def truth_study(
     *,
     networks: Mapping[str, Mask | None] = MappingProxyType({"unseen": None}),
     published: Sequence[Row] = (),
+    energy: bool = False,
 ) -> Findings:
     """Train a local filter against the truth, tune the opponents for each network and size, and compare all on unseen truths.
 
     `networks` say by name which observations there are (None for all); the names are the protocols of the rows. `published`
-    are rows of others, put beside.
+    are rows of others, put beside. With `energy` whole states are scored, too.
     """
     train_key, truth_key, tune_key, run_key, mask_key = jax.random.split(jax.random.key(run.seed), 5)
 
@@ -61,7 +62,7 @@ def truth_study(
         practice = partial(trials, network, size, *s.tuning, tune_key, 1)
         chosen, label = trials(network, size, s.truths, s.windows, truth_key, 0), f"N={size}, {network}"
         return filters.TwinTest(
-            system, chosen, lambda: (practice(), s.tuning[1] // 10), run_key, s.burn_in, label=label
+            system, chosen, lambda: (practice(), s.tuning[1] // 10), run_key, s.burn_in, label=label, energy=energy
         )
 
     def learned(size: int | None) -> Any:
@@ -79,7 +80,8 @@ def truth_study(
     if run.wants(filters.LEARNED) or (s.fine_tuning and run.wants(FINE_TUNED)):
         lesson(None)
     outcomes = compare(run.between(0.5, 1.0), plan, filters.score_filter)
-    rows = filters.filter_rows(outcomes)
+    metrics = (*filters.SCORES, filters.ENERGY) if energy else filters.SCORES
+    rows = filters.filter_rows(outcomes, metrics)
     for label, trained in ((filters.LEARNED, (None,)), (FINE_TUNED, s.sizes if s.fine_tuning else ())):
         for size in trained if run.wants(label) else ():
             name = "training" if size is None else f"N={size}"
@@ -88,8 +90,8 @@ def truth_study(
     rows += [row for row in published if run.wants(row.method)]
     if not outcomes:
         return rows, {}
-    scores = np.stack([[outcome.scores[name] for name in filters.SCORES] for outcome in outcomes])
-    labels: dict[str, Any] = {**filters.entry_labels(outcomes), "metric": list(filters.SCORES)}
+    scores = np.stack([[outcome.scores[name] for name in metrics] for outcome in outcomes])
+    labels: dict[str, Any] = {**filters.entry_labels(outcomes), "metric": list(metrics)}
     labels["network"] = ("entry", [outcome.case.about["protocol"] for outcome in outcomes])
     return rows, {"scores": xr.Dataset({"score": (("entry", "metric", "truth"), scores)}, labels)}
 
