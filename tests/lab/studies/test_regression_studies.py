@@ -87,7 +87,10 @@ def test_noise_has_the_stated_size():
 def smoke(request, tmp_path_factory):
     """A study from end to end: its result is stored with its figures, and on the page."""
     out = tmp_path_factory.mktemp("runs")
-    result = STUDIES[request.param].EXPERIMENT.run("smoke")
+    # One data set: every further shape is compiled anew.
+    fewer = {"step-1d": {"targets": {30: 20}}, "trig-2d": {"sides": (7,)}}[request.param]
+    settings = dataclasses.replace(STUDIES[request.param].PRESETS["smoke"], **fewer)
+    result = STUDIES[request.param].EXPERIMENT.run(settings)
     write_result(result, out, study_figures(result))
     write_page(out)
     return result, out / request.param
@@ -111,7 +114,7 @@ def test_smoke_run_prints_and_stores(smoke):
 
 def test_smoke_run_has_every_method_and_score(smoke):
     result = read_result(smoke[1])
-    assert len(result.arrays) == 2
+    assert len(result.arrays) == 1
     for case in result.arrays:
         for method in (*METHODS, "gp-best"):
             found = {row.metric for row in result.select(case=case, method=method)}

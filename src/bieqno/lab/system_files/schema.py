@@ -78,6 +78,7 @@ class TruthTable(NamedTuple):
     """``[training] objective = "truth"``: see `bieqno.assimilation.AgainstTruth`."""
 
     steps: Count = 2500
+    budget: str | None = None  # time to train for, such as "5 min", in place of steps
     validate: bool = True  # whether truths of its own decide which weights are kept and when training stops
     sizes: tuple[Count, ...] = (3, 5, 10, 20)  # ensemble sizes
     truths: tuple[Count, ...] | None = None  # of each size; if not given, fewer for larger ensembles

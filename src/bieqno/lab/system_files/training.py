@@ -8,9 +8,10 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from bieqno.assimilation import AgainstTruth, EnNF, Imitation, LearnedGain, LocalEnNF, Validation, teach, train_filter
+from bieqno.assimilation.training import FilterResult
 from bieqno.lab.system_files.reading import SystemFile, find_object
 from bieqno.lab.system_files.schema import EnNFTable, ImitationTable, LocalTable
-from bieqno.training import FitResult, Progress
+from bieqno.training import Progress
 
 Warn: TypeAlias = Callable[[str], None]
 
@@ -22,7 +23,7 @@ def train_student(
     on_progress: Callable[[Progress], None] | None = None,
     warn: Warn = lambda text: None,
     key: PRNGKeyArray,
-) -> FitResult[Any]:
+) -> FilterResult[Any]:
     """Train the filter of a system file as its tables say; continue from checkpoints of the same training, if any."""
     training, own_steps = file.settings.training, getattr(file.settings.filter, "own_steps", 0)
     given = {name: value for name, value in file.settings.validation._asdict().items() if value is not None}
@@ -36,12 +37,15 @@ def train_student(
         objective = AgainstTruth(sizes, (low, high), training.unroll, training.learning_rate)
     student = _untrained(file, objective, student_key)
 
-    def train(student: Any, part: str, steps: int, before: int, key: PRNGKeyArray) -> FitResult[Any]:
+    def train(student: Any, part: str, steps: int, before: int, key: PRNGKeyArray) -> FilterResult[Any]:
         def report(progress: Progress) -> None:
             if on_progress is not None:
-                on_progress(progress._replace(step=before + progress.step, steps=training.steps + own_steps))
+                later = own_steps if part == "shared" else 0
+                on_progress(progress._replace(step=before + progress.step, steps=before + progress.steps + later))
 
-        how: dict[str, Any] = {"steps": steps, "validate": validate, "on_progress": report}
+        budget = getattr(training, "budget", None) if part == "shared" else None
+        how: dict[str, Any] = {"steps": None if budget else steps, "budget": budget}
+        how |= {"validate": validate, "on_progress": report}
         return train_filter(
             student, file.system, objective, checkpoint=checkpoint and checkpoint / part, **how, key=key
         )
@@ -49,7 +53,7 @@ def train_student(
     result = train(student, "shared", training.steps, 0, shared_key)
     if not own_steps:
         return result
-    return train(result.module.stacked(file.system.size), "own", own_steps, training.steps, own_key)
+    return train(result.module.stacked(file.system.size), "own", own_steps, len(result.losses), own_key)
 
 
 def _untrained(file: SystemFile, objective: Any, key: PRNGKeyArray) -> Any:
