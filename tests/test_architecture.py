@@ -40,7 +40,7 @@ INSIDE = {
         ["system"],
         ["models", "observation"],
         ["laws", "geometry"],
-        ["krylov", "linalg"],
+        ["krylov", "linalg", "places"],
     ],
     "regression": [
         ["estimators"],

@@ -25,9 +25,7 @@ from bieqno.assimilation.filters import inflate as inflate
 from bieqno.assimilation.filters import random_rotation as random_rotation
 from bieqno.assimilation.geometry import Neighbourhoods as Neighbourhoods
 from bieqno.assimilation.geometry import Neighbours as Neighbours
-from bieqno.assimilation.geometry import Places as Places
 from bieqno.assimilation.geometry import Stencil as Stencil
-from bieqno.assimilation.geometry import distances as distances
 from bieqno.assimilation.geometry import gaspari_cohn as gaspari_cohn
 from bieqno.assimilation.laws import AffineLaw as AffineLaw
 from bieqno.assimilation.lessons import Lessons as Lessons
@@ -47,6 +45,8 @@ from bieqno.assimilation.observation import Filter as Filter
 from bieqno.assimilation.observation import Observation as Observation
 from bieqno.assimilation.observation import Observed as Observed
 from bieqno.assimilation.parameters import append_parameters as append_parameters
+from bieqno.assimilation.places import Places as Places
+from bieqno.assimilation.places import distances as distances
 from bieqno.assimilation.storage import filter_from_bytes as filter_from_bytes
 from bieqno.assimilation.storage import filter_to_bytes as filter_to_bytes
 from bieqno.assimilation.storage import load_filter as load_filter

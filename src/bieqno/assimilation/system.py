@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.geometry import Neighbourhoods, Neighbours, Places, near_radius, spacing
+from bieqno.assimilation.geometry import Neighbourhoods, Neighbours, near_radius, spacing
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Components, Observation
+from bieqno.assimilation.places import Places
 
 RUNS, KEPT = 64, 32  # free runs of a climate, and the windows at the end of each that are kept
 
