@@ -31,12 +31,14 @@ from bieqno.assimilation.laws import AffineLaw as AffineLaw
 from bieqno.assimilation.lessons import Lessons as Lessons
 from bieqno.assimilation.lessons import teach as teach
 from bieqno.assimilation.models import AbstractEnsembleModel as AbstractEnsembleModel
+from bieqno.assimilation.models import Barotropic as Barotropic
 from bieqno.assimilation.models import Flow as Flow
 from bieqno.assimilation.models import HostModel as HostModel
 from bieqno.assimilation.models import LinearModel as LinearModel
 from bieqno.assimilation.models import Lorenz63 as Lorenz63
 from bieqno.assimilation.models import Lorenz96 as Lorenz96
 from bieqno.assimilation.models import NoisyModel as NoisyModel
+from bieqno.assimilation.models import QuasiGeostrophic as QuasiGeostrophic
 from bieqno.assimilation.models import forecast as forecast
 from bieqno.assimilation.models import rk4 as rk4
 from bieqno.assimilation.objectives import AgainstTruth as AgainstTruth
