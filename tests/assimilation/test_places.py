@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from bieqno.assimilation import (
     LETKF,
+    Candidates,
     LocalEnNF,
     Neighbourhoods,
     Neighbours,
@@ -18,6 +19,8 @@ from bieqno.assimilation import (
     Stencil,
     System,
     distances,
+    load_filter,
+    save_filter,
 )
 from bieqno.assimilation.filters.learned import local
 from bieqno.assimilation.places import EARTH
@@ -127,6 +130,7 @@ def test_on_a_torus_with_two_fields_the_filters_are_equivariant_to_translations(
         (lambda: Places.sphere([0.0], [91.0]), "within 90 degrees"),
         (lambda: Places.sphere([0.0, 1.0], [0.0]), r"got shapes \(2,\) and \(1,\)"),
         (lambda: Places.sphere([0.0], [0.0], radius=0.0), "positive radius"),
+        (lambda: Candidates.of(Places.grid(4), Places.grid(4), radius=1.0, most=0), "at least 1, got 1.0, 0"),
         (lambda: Places(np.zeros((2, 2)), on_sphere=True), "3 coordinates and no period, got 2"),
         (lambda: Stencil.within(1.0, Places.sphere([0.0], [0.0]), Places.grid(1, 1, 1)), "one space"),
     ],
@@ -140,3 +144,53 @@ def test_a_sphere_is_equal_to_itself_and_not_to_space():
     sphere = Places.sphere([10.0, 20.0], [0.0, 5.0], [0, 1])
     assert sphere.at([1, 0]).at([1, 0]) == sphere
     assert Places(sphere.positions, sphere.kinds) != sphere
+
+
+SPHERE = Places.sphere(np.linspace(-175, 180, 12), np.linspace(-60, 85, 12))
+
+
+@pytest.mark.parametrize("places", [Places.grid(3, 4, period=(INF, 4.0)), SPHERE], ids=["cylinder", "sphere"])
+def test_candidates_are_as_the_stencil_of_those_that_are_present(places, tmp_path):
+    """LETKF and learned filter: with all candidates, and with those alone that a mask leaves."""
+    radius, reach = (2.5, 1.5) if not places.on_sphere else (6000.0, 4000.0)
+    chosen = [1, 6, 11]
+    mask, values = jnp.isin(jnp.arange(12), jnp.array(chosen)), jnp.arange(12.0) / 4
+    prior = jax.random.normal(jax.random.key(0), (5, 12))
+    few = System(lambda z: z, Observation(chosen, 0.5), jnp.zeros(12), places)
+    many = System(lambda z: z, Observation(range(12), 0.5), jnp.zeros(12), places, at_once=4)
+    found = []
+    for system, observed in (
+        (few, few.observation.window(values[jnp.array(chosen)])),
+        (many, many.observation.window(values, mask=mask)),
+    ):
+        learned = LocalEnNF.new(
+            system.neighbourhoods(radius, reach),
+            Standardiser.unit(1),
+            jnp.array([99.0]),
+            width=4,
+            channels=2,
+            key=jax.random.key(1),
+        )
+        learned = eqx.tree_at(lambda f: f.steering.last.weight, learned, replace_fn=jnp.ones_like)
+        save_filter(tmp_path / "filter", learned)
+        filters = LETKF(system.neighbours(radius), radius), load_filter(tmp_path / "filter"), learned.base(1.0, 1.1)
+        found.append([eqx.filter_jit(one)(prior, observed, key=jax.random.key(2)) for one in filters])
+    for first, second in zip(*found, strict=True):
+        np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-4)
+        assert float(jnp.abs(first - prior).max()) > 0.1
+
+
+def test_of_candidates_the_nearest_that_are_present_count():
+    line = Places.grid(9)
+    near = Candidates.of(line, line, radius=20.0, most=3, nearest=2).now(jnp.arange(9) % 3 == 0)
+    assert sorted(near.indices[8].tolist()) == [3, 6]
+    assert near.distance[8].tolist() == [2.0, 5.0]
+    none = Candidates.of(line, line, radius=2.0, most=3).now(jnp.zeros(9, bool))
+    assert not np.isfinite(none.distance).any()
+
+
+def test_a_radius_of_candidates_has_enough_of_those_observed_at_once():
+    grid = Places.grid(100, 100)
+    inner = System(lambda z: z, Observation(range(10_000), 1.0), jnp.zeros(10_000), grid, at_once=1000)
+    # Forty among a tenth of all are within the radius of a circle of 400 places, in a corner within twice that.
+    assert np.sqrt(400 / np.pi) - 1 < inner.neighbourhoods(reach=1.0).radius < 2 * np.sqrt(400 / np.pi) + 1

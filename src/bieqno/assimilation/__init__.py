@@ -23,6 +23,7 @@ from bieqno.assimilation.filters import SerialEnSRF as SerialEnSRF
 from bieqno.assimilation.filters import ThreeDVar as ThreeDVar
 from bieqno.assimilation.filters import inflate as inflate
 from bieqno.assimilation.filters import random_rotation as random_rotation
+from bieqno.assimilation.geometry import Candidates as Candidates
 from bieqno.assimilation.geometry import Neighbourhoods as Neighbourhoods
 from bieqno.assimilation.geometry import Neighbours as Neighbours
 from bieqno.assimilation.geometry import Stencil as Stencil

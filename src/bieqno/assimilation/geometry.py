@@ -1,12 +1,13 @@
 """What lies near every variable, and how an influence fades with distance."""
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
-from bieqno.assimilation.places import Period, Places, Positions, box_of, check_space, wrapped
+from bieqno.assimilation.places import Period, Places, Positions, box_of, check_space, ways, wrapped
 
 DIGITS = 6  # to which relative positions are told apart, in units of the radius
 ENOUGH = 40  # observations near a variable: more hardly change its analysis
@@ -71,6 +72,10 @@ class Neighbours(eqx.Module):
         # Neighbours beyond the radius keep a valid number, and a weight of zero by their distance.
         return cls(jnp.asarray(numbers, int), jnp.asarray(found, float), len(there), float(radius))
 
+    def now(self, mask: Bool[Array, "m"]) -> "Neighbours":
+        """Return the neighbours among values that are present: these, for the others have no weight."""
+        return self
+
 
 class Stencil(eqx.Module):
     """For each of some places the others near it, nearest first, padded to the same number.
@@ -121,6 +126,21 @@ class Stencil(eqx.Module):
             jnp.asarray(kinds[first]),
         )
 
+    def among(self, mask: Bool[Array, "m"]) -> "Stencil":
+        """Return what is near among values that are present: this, for the others have no weight."""
+        return self
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers of an offset."""
+        return self.offset.shape[-1]
+
+    def neighbours(self, radius: float, observations: int) -> Neighbours:
+        """Return the same for the `LETKF`, with distances alone; `radius` is the unit of the offsets."""
+        offset, present = (jnp.moveaxis(self.spread(x), -1, 0) for x in (self.offset, self.present))
+        distance = jnp.where(present > 0, radius * jnp.sqrt(jnp.sum(offset**2, axis=-1)), jnp.inf)
+        return Neighbours(self.indices, jnp.broadcast_to(distance, self.indices.shape), observations)
+
     def spread(self, table: Float[Array, "P *s"], pattern: Int[Array, "b"] | None = None) -> Float[Array, "*s _"]:
         """Return what was made for each pattern, for some places (all by default), which come last; one pattern stays one."""
         last, pattern = jnp.moveaxis(table, 0, -1), self.pattern if pattern is None else pattern
@@ -129,6 +149,69 @@ class Stencil(eqx.Module):
         if len(table) <= FEW:
             return jnp.tensordot(last, (pattern == jnp.arange(len(table))[:, None]).astype(table.dtype), 1)
         return last[..., pattern]
+
+
+class Candidates(eqx.Module):
+    """Places that may be observed, of which a few are at any one time: what is near is looked for in each window.
+
+    In place of a `Stencil` of all candidates, which would be long and nearly empty. At most the first `most` values that are
+    present are used, and of these the `nearest` of each variable.
+
+    Example:
+        >>> ring = Places.grid(40, period=40.0)
+        >>> anywhere = Candidates.of(ring, ring, radius=4.0, most=2)
+        >>> anywhere.among(jnp.arange(40) == 3).offset[1, :, 0].tolist()  # from place 1 to 3
+        [0.5, 0.0]
+    """
+
+    here: Float[Array, "n d"]
+    there: Float[Array, "m d"]
+    kinds: tuple[Int[Array, "n"], Int[Array, "m"]]
+    box: tuple[float, ...] = eqx.field(static=True)
+    on_sphere: bool = eqx.field(static=True)
+    radius: float = eqx.field(static=True)
+    most: int = eqx.field(static=True)
+    nearest: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, here: Places, there: Places, *, radius: float, most: int, nearest: int = 2 * ENOUGH) -> "Candidates":
+        """Take variables and candidates."""
+        if not (radius > 0 and np.isfinite(radius)) or most < 1 or nearest < 1:
+            raise ValueError(f"expected a finite radius and numbers of at least 1, got {radius}, {most} and {nearest}")
+        here.offsets(there, np.zeros((len(here.positions), 0), int))  # refuses places of two spaces
+        box = tuple(box_of(here.period, here.positions.shape[1]).tolist())
+        kinds = jnp.asarray(here.kinds), jnp.asarray(there.kinds)
+        places = jnp.asarray(here.positions, float), jnp.asarray(there.positions, float)
+        most = min(most, len(there.positions))
+        return cls(*places, kinds, box, here.on_sphere, float(radius), most, min(nearest, most))
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers of an offset."""
+        return 2 if self.on_sphere else self.here.shape[1]
+
+    def among(self, mask: Bool[Array, "m"]) -> Stencil:
+        """Return what is near each variable of the observations that are present."""
+        chosen = jnp.nonzero(mask, size=self.most, fill_value=0)[0]
+        real = jnp.arange(self.most) < jnp.sum(mask)
+        box = np.array(self.box, self.here.dtype)
+        everything = jnp.broadcast_to(self.there[chosen], (len(self.here), self.most, self.there.shape[1]))
+        square = jnp.sum(ways(self.here, everything, box, on_sphere=False) ** 2, axis=-1)
+        found, order = jax.lax.top_k(-jnp.where(real, square, jnp.inf), self.nearest)
+        indices, present = chosen[order], -found <= self.radius**2
+        offset = ways(self.here, self.there[indices], box, on_sphere=self.on_sphere) / self.radius
+        variables, observations = self.kinds
+        kinds = jnp.where(present, observations[indices], 0)
+        offset = jnp.where(present[..., None], offset, 0)
+        return Stencil(indices, jnp.arange(len(indices)), offset, present.astype(offset.dtype), variables, kinds)
+
+    def now(self, mask: Bool[Array, "m"]) -> Neighbours:
+        """Return the neighbours of each variable among the observations that are present."""
+        return self.among(mask).neighbours(self.radius, len(self.there))
+
+    def neighbours(self, radius: float, observations: int) -> "Candidates":
+        """Return this, which the `LETKF` takes as it is."""
+        return self
 
 
 class Neighbourhoods(eqx.Module):
@@ -143,7 +226,7 @@ class Neighbourhoods(eqx.Module):
         ([1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0], (8, 3))
     """
 
-    near: Stencil  # for each variable the observations within the radius
+    near: Stencil | Candidates  # for each variable the observations within the radius
     beside: Stencil  # for each variable the variables within reach, itself among them
     variables: Int[Array, "n"]  # kind of each
     observations: Int[Array, "m"]  # likewise
@@ -151,10 +234,14 @@ class Neighbourhoods(eqx.Module):
     reach: float = eqx.field(static=True)
 
     @classmethod
-    def of(cls, variables: Places, observations: Places, *, radius: float, reach: float) -> "Neighbourhoods":
-        """Find what is near."""
+    def of(
+        cls, variables: Places, observations: Places, *, radius: float, reach: float, at_once: int | None = None
+    ) -> "Neighbourhoods":
+        """Find what is near; of candidates of which at most `at_once` are observed, in each window."""
         return cls(
-            Stencil.within(radius, variables, observations),
+            Stencil.within(radius, variables, observations)
+            if at_once is None
+            else Candidates.of(variables, observations, radius=radius, most=at_once),
             Stencil.within(reach, variables, variables),
             jnp.asarray(variables.kinds),
             jnp.asarray(observations.kinds),
@@ -163,8 +250,10 @@ class Neighbourhoods(eqx.Module):
         )
 
 
-def near_radius(here: Places, there: Places) -> float:
+def near_radius(here: Places, there: Places, at_once: int | None = None) -> float:
     """Return the radius within which a variable has about `ENOUGH` observations, or all of them where they are fewer.
+
+    Of candidates of which at most `at_once` are observed it has so many more.
 
     Example:
         >>> ring = Places.grid(400, period=400.0)
@@ -177,7 +266,8 @@ def near_radius(here: Places, there: Places) -> float:
         return 1.0
     sample = points[:: max(1, len(points) // 1000)]
     tree = KDTree(wrapped(there.positions, box), boxsize=box)
-    found = tree.query(sample, k=[min(ENOUGH, len(there.positions))])[0]
+    share = 1.0 if at_once is None else min(1.0, at_once / len(there.positions))
+    found = tree.query(sample, k=[min(round(ENOUGH / share), len(there.positions))])[0]
     return float(np.max(found)) or 1.0
 
 

@@ -1,7 +1,7 @@
 """Where things are: the places of variables and of observations, in any number of dimensions or on a sphere."""
 
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -106,19 +106,8 @@ class Places:
         """
         if (self.period, self.on_sphere) != (there.period, there.on_sphere):
             raise ValueError(f"both places are of one space, got periods {self.period} and {there.period}")
-        offset = there.positions[indices] - self.positions[:, None]
-        if not self.on_sphere:
-            box = box_of(self.period, offset.shape[-1])
-            return wrapped(offset + box / 2, box) - box / 2
-        x, y, z = self.positions.T
-        # At a pole the rounding of x and y still tells the longitude that it was given with.
-        along = np.hypot(x, y) + np.finfo(float).tiny
-        east = np.stack([-y / along, x / along, np.zeros_like(z)], axis=1)
-        up = self.positions / np.linalg.norm(self.positions, axis=1, keepdims=True)
-        flat = np.einsum("nkd,end->nke", offset, np.stack([east, np.cross(up, east)]))
-        # As long as the distance: the tangent plane alone would bring the far side of the sphere near.
-        length, seen = (np.linalg.norm(way, axis=-1, keepdims=True) for way in (offset, flat))
-        return flat * np.where(seen > 0, length / np.where(seen > 0, seen, 1), 1)
+        box = box_of(self.period, self.positions.shape[1])
+        return ways(self.positions, there.positions[indices], box, on_sphere=self.on_sphere)
 
     def _identity(self) -> tuple[object, ...]:
         return self.positions.shape, self.positions.tobytes(), self.kinds.tobytes(), self.period, self.on_sphere
@@ -128,6 +117,23 @@ class Places:
 
     def __hash__(self) -> int:
         return hash(self._identity())
+
+
+def ways(here: Any, there: Any, box: Float[np.ndarray, "d"], *, on_sphere: bool) -> Any:
+    """Return the way from each place to some others ``(n, k, d)``, as arrays of NumPy or of JAX; see `Places.offsets`."""
+    xp, offset = there.__array_namespace__(), there - here[:, None]
+    if not on_sphere:
+        whole = np.where(box > 0, box, 1)
+        return xp.where(box > 0, (offset + box / 2) % whole - box / 2, offset)
+    x, y, z = here.T
+    # At a pole the rounding of x and y still tells the longitude that it was given with.
+    along = xp.hypot(x, y) + np.finfo(np.float32).tiny
+    east = xp.stack([-y / along, x / along, xp.zeros_like(z)], axis=1)
+    up = here / xp.sqrt(xp.sum(here**2, axis=1, keepdims=True))
+    flat = xp.einsum("nkd,end->nke", offset, xp.stack([east, xp.cross(up, east)]))
+    # As long as the distance: the tangent plane alone would bring the far side of the sphere near.
+    length, seen = (xp.sqrt(xp.sum(way**2, axis=-1, keepdims=True)) for way in (offset, flat))
+    return flat * xp.where(seen > 0, length / xp.where(seen > 0, seen, 1), 1)
 
 
 def distances(first: Positions, second: Positions, *, period: Period = None) -> Float[Array, "k l"]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.geometry import Neighbourhoods, Neighbours, near_radius, spacing
+from bieqno.assimilation.geometry import Candidates, Neighbourhoods, Neighbours, near_radius, spacing
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Components, Observation
 from bieqno.assimilation.places import Places
@@ -33,6 +33,8 @@ class System(eqx.Module):
         limit: a member beyond this absolute value has left the climatology and its run has diverged; a number, or one per
             variable.
         observation_places: where the observations are; follows from `places` if components of the state are observed.
+        at_once: largest number of values in one window, if they are few of many that may be observed: then a mask says which,
+            and local filters look for those near a variable in each window.
 
     Example:
         >>> import jax.numpy as jnp
@@ -49,6 +51,7 @@ class System(eqx.Module):
     places: Places | None = eqx.field(static=True)
     limit: float | Float[Array, "n"] = eqx.field(converter=_as_floats)
     observation_places: Places | None = eqx.field(static=True)
+    at_once: int | None = eqx.field(static=True)
 
     def __init__(
         self,
@@ -59,12 +62,14 @@ class System(eqx.Module):
         limit: Any = 1e6,
         *,
         observation_places: Places | None = None,
+        at_once: int | None = None,
     ) -> None:
         self.model = model
         self.observation = observation
         self.state = state
         self.places = places
         self.limit = limit
+        self.at_once = at_once
         operator = observation.operator
         if observation_places is None and places is not None and isinstance(operator, Components):
             observation_places = places.at(operator.indices)
@@ -94,9 +99,11 @@ class System(eqx.Module):
         """Number m of observed values."""
         return self.observation.size(self.size)
 
-    def neighbours(self, radius: float) -> Neighbours:
+    def neighbours(self, radius: float) -> Neighbours | Candidates:
         """Return the observations within a radius of every variable, for the `LETKF`."""
         here, there = self._places()
+        if self.at_once is not None:
+            return Candidates.of(here, there, radius=radius, most=self.at_once)
         return Neighbours.within(radius, here.positions, there.positions, period=here.period)
 
     def neighbourhoods(self, radius: float | None = None, reach: float | None = None) -> Neighbourhoods:
@@ -106,8 +113,9 @@ class System(eqx.Module):
         others within its `reach`, by default three times their distance.
         """
         here, there = self._places()
-        radius = near_radius(here, there) if radius is None else radius
-        return Neighbourhoods.of(here, there, radius=radius, reach=3.0 * spacing(here) if reach is None else reach)
+        radius = near_radius(here, there, self.at_once) if radius is None else radius
+        reach = 3.0 * spacing(here) if reach is None else reach
+        return Neighbourhoods.of(here, there, radius=radius, reach=reach, at_once=self.at_once)
 
     def _places(self) -> tuple[Places, Places]:
         """Return the places of variables and observations; without positions everything is near everything."""
