@@ -173,7 +173,7 @@ def test_candidates_are_as_the_stencil_of_those_that_are_present(places, tmp_pat
         )
         learned = eqx.tree_at(lambda f: f.steering.last.weight, learned, replace_fn=jnp.ones_like)
         save_filter(tmp_path / "filter", learned)
-        filters = LETKF(system.neighbours(radius), radius), load_filter(tmp_path / "filter"), learned.base(1.0, 1.1)
+        filters = LETKF(system.neighbours(radius), radius), load_filter(tmp_path / "filter"), learned.base(2.0, 1.1)
         found.append([eqx.filter_jit(one)(prior, observed, key=jax.random.key(2)) for one in filters])
     for first, second in zip(*found, strict=True):
         np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-4)

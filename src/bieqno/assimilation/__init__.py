@@ -47,6 +47,7 @@ from bieqno.assimilation.objectives import Imitation as Imitation
 from bieqno.assimilation.observation import Filter as Filter
 from bieqno.assimilation.observation import Observation as Observation
 from bieqno.assimilation.observation import Observed as Observed
+from bieqno.assimilation.observation import Shifted as Shifted
 from bieqno.assimilation.parameters import append_parameters as append_parameters
 from bieqno.assimilation.places import Places as Places
 from bieqno.assimilation.places import distances as distances

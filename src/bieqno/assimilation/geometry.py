@@ -1,5 +1,7 @@
 """What lies near every variable, and how an influence fades with distance."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -169,7 +171,8 @@ class Candidates(eqx.Module):
     kinds: tuple[Int[Array, "n"], Int[Array, "m"]]
     box: tuple[float, ...] = eqx.field(static=True)
     on_sphere: bool = eqx.field(static=True)
-    radius: float = eqx.field(static=True)
+    within: float = eqx.field(static=True)
+    radius: float = eqx.field(static=True)  # largest one of a taper
     most: int = eqx.field(static=True)
     nearest: int = eqx.field(static=True)
 
@@ -183,7 +186,7 @@ class Candidates(eqx.Module):
         kinds = jnp.asarray(here.kinds), jnp.asarray(there.kinds)
         places = jnp.asarray(here.positions, float), jnp.asarray(there.positions, float)
         most = min(most, len(there.positions))
-        return cls(*places, kinds, box, here.on_sphere, float(radius), most, min(nearest, most))
+        return cls(*places, kinds, box, here.on_sphere, float(radius), float(radius), most, min(nearest, most))
 
     @property
     def dimensions(self) -> int:
@@ -198,8 +201,8 @@ class Candidates(eqx.Module):
         everything = jnp.broadcast_to(self.there[chosen], (len(self.here), self.most, self.there.shape[1]))
         square = jnp.sum(ways(self.here, everything, box, on_sphere=False) ** 2, axis=-1)
         found, order = jax.lax.top_k(-jnp.where(real, square, jnp.inf), self.nearest)
-        indices, present = chosen[order], -found <= self.radius**2
-        offset = ways(self.here, self.there[indices], box, on_sphere=self.on_sphere) / self.radius
+        indices, present = chosen[order], -found <= self.within**2
+        offset = ways(self.here, self.there[indices], box, on_sphere=self.on_sphere) / self.within
         variables, observations = self.kinds
         kinds = jnp.where(present, observations[indices], 0)
         offset = jnp.where(present[..., None], offset, 0)
@@ -207,11 +210,11 @@ class Candidates(eqx.Module):
 
     def now(self, mask: Bool[Array, "m"]) -> Neighbours:
         """Return the neighbours of each variable among the observations that are present."""
-        return self.among(mask).neighbours(self.radius, len(self.there))
+        return self.among(mask).neighbours(self.within, len(self.there))
 
     def neighbours(self, radius: float, observations: int) -> "Candidates":
-        """Return this, which the `LETKF` takes as it is."""
-        return self
+        """Return the same for the `LETKF`, with tapers of any radius."""
+        return dataclasses.replace(self, radius=np.inf)
 
 
 class Neighbourhoods(eqx.Module):

@@ -70,5 +70,5 @@ def append_parameters(
     if not isinstance(limit, float) and limit.ndim:
         limit = jnp.concatenate([limit, jnp.full(count, jnp.inf)])
     # Parameters have no position, so that the appended state has none either.
-    appended = System(ParametrizedModel(build, count), observed, state, limit=limit)
+    appended = System(ParametrizedModel(build, count), observed, state, limit=limit, network=system.network)
     return appended, jnp.concatenate([ensemble, parameters], axis=1)

@@ -1,18 +1,20 @@
 """`System`: the one description of a twin experiment that every verb takes, and the climate of its model."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.assimilation.geometry import Candidates, Neighbourhoods, Neighbours, near_radius, spacing
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Components, Observation
 from bieqno.assimilation.places import Places
 
+Network: TypeAlias = Callable[[PRNGKeyArray], Bool[Array, "m"]]
 RUNS, KEPT = 64, 32  # free runs of a climate, and the windows at the end of each that are kept
 
 
@@ -33,8 +35,9 @@ class System(eqx.Module):
         limit: a member beyond this absolute value has left the climatology and its run has diverged; a number, or one per
             variable.
         observation_places: where the observations are; follows from `places` if components of the state are observed.
-        at_once: largest number of values in one window, if they are few of many that may be observed: then a mask says which,
-            and local filters look for those near a variable in each window.
+        network: which values there are in a window, if not all: a function from a random key to a mask, such as `Shifted`.
+        at_once: largest number of values in a window, if they are few of many that may be observed: local filters then look
+            for those near a variable in each window.
 
     Example:
         >>> import jax.numpy as jnp
@@ -51,6 +54,7 @@ class System(eqx.Module):
     places: Places | None = eqx.field(static=True)
     limit: float | Float[Array, "n"] = eqx.field(converter=_as_floats)
     observation_places: Places | None = eqx.field(static=True)
+    network: Network | None
     at_once: int | None = eqx.field(static=True)
 
     def __init__(
@@ -62,6 +66,7 @@ class System(eqx.Module):
         limit: Any = 1e6,
         *,
         observation_places: Places | None = None,
+        network: Network | None = None,
         at_once: int | None = None,
     ) -> None:
         self.model = model
@@ -69,6 +74,7 @@ class System(eqx.Module):
         self.state = state
         self.places = places
         self.limit = limit
+        self.network = network
         self.at_once = at_once
         operator = observation.operator
         if observation_places is None and places is not None and isinstance(operator, Components):
@@ -84,6 +90,12 @@ class System(eqx.Module):
         ):
             if places is not None and len(places.positions) != count:
                 raise ValueError(f"{len(places.positions)} places are given for {count} {name}")
+        if self.network is not None:
+            shape = jax.eval_shape(self.network, jax.random.key(0)).shape
+            if shape != (self.observed,):
+                raise ValueError(
+                    f"a network says of each of {self.observed} values whether it is there, got shape {shape}"
+                )
         if not isinstance(self.limit, float) and self.limit.shape not in {(), self.state.shape}:
             raise ValueError(f"a limit is a number or one per variable, got shape {self.limit.shape}")
         if not isinstance(self.limit, jax.core.Tracer) and not np.all(np.asarray(self.limit) > 0):
@@ -98,6 +110,12 @@ class System(eqx.Module):
     def observed(self) -> int:
         """Number m of observed values."""
         return self.observation.size(self.size)
+
+    def present(self, windows: int, *, key: PRNGKeyArray) -> Bool[Array, "T m"]:
+        """Return which values there are in each of some windows."""
+        if self.network is None:
+            return jnp.ones((windows, self.observed), bool)
+        return jax.vmap(self.network)(jax.random.split(key, windows))
 
     def neighbours(self, radius: float) -> Neighbours | Candidates:
         """Return the observations within a radius of every variable, for the `LETKF`."""

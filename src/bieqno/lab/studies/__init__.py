@@ -12,6 +12,7 @@ from bieqno.lab.studies import (
     mnmef,
     neural_process,
     other_functions,
+    qg,
     real_data,
     standard,
     step_1d,
@@ -33,6 +34,7 @@ _ALL: tuple[Experiment, ...] = (
         mnmef.EXPERIMENT,
         irregular.EXPERIMENT,
         large.EXPERIMENT,
+        qg.EXPERIMENT,
     ),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}

@@ -257,6 +257,12 @@ class LocalEnNF(eqx.Module):
             )
         return dataclasses.replace(self, neighbourhoods=neighbourhoods)
 
+    def on(self, system: System, *, key: PRNGKeyArray) -> "LocalEnNF":
+        """Return the same weights for another system: at its places, and in the units of its climate."""
+        around = system.neighbourhoods(self.neighbourhoods.radius, self.neighbourhoods.reach)
+        climate, extent = _units(Climate.of(system, key=key).states, np.asarray(around.variables))
+        return dataclasses.replace(self.at(around), climate=climate, extent=extent)
+
 
 def _bounded(log: Float[Array, "*s"]) -> Float[Array, "*s"]:
     """Return the exponential, bounded so that weights that training has thrown far off still give finite numbers."""
