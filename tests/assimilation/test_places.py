@@ -185,6 +185,8 @@ def test_of_candidates_the_nearest_that_are_present_count():
     near = Candidates.of(line, line, radius=20.0, most=3, nearest=2).now(jnp.arange(9) % 3 == 0)
     assert sorted(near.indices[8].tolist()) == [3, 6]
     assert near.distance[8].tolist() == [2.0, 5.0]
+    with pytest.raises(ValueError, match="at most 3 values are expected at once, got 5"):
+        Candidates.of(line, line, radius=2.0, most=3).now(jnp.arange(9) < 5)
     none = Candidates.of(line, line, radius=2.0, most=3).now(jnp.zeros(9, bool))
     assert not np.isfinite(none.distance).any()
 

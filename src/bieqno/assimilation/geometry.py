@@ -195,6 +195,8 @@ class Candidates(eqx.Module):
 
     def among(self, mask: Bool[Array, "m"]) -> Stencil:
         """Return what is near each variable of the observations that are present."""
+        if not isinstance(mask, jax.core.Tracer) and int(jnp.sum(mask)) > self.most:  # a traced one has no value yet
+            raise ValueError(f"at most {self.most} values are expected at once, got {int(jnp.sum(mask))}")
         chosen = jnp.nonzero(mask, size=self.most, fill_value=0)[0]
         real = jnp.arange(self.most) < jnp.sum(mask)
         box = np.array(self.box, self.here.dtype)
