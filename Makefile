@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo reproduce test lint format bench validate regression filters prior clean
+.PHONY: help install demo reproduce test lint format docs-results docs-numbers bench validate regression filters prior clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -42,6 +42,13 @@ lint: $(VENV)/.installed  ## check style, formatting and types
 format: $(VENV)/.installed  ## fix style and formatting
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs-results: $(VENV)/.installed  ## keep the results in runs/ as docs/results, and put their numbers into README and docs
+	@$(BIN)/bieqno report runs --keep docs/results
+	@$(BIN)/python docs/check_numbers.py --write
+
+docs-numbers: $(VENV)/.installed  ## check that the marked numbers in README and docs are those of docs/results
+	@$(BIN)/python docs/check_numbers.py
 
 bench: $(VENV)/.installed-bench  ## measure speed side by side with peers
 	@$(BIN)/python benchmarks/operators.py

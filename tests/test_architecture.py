@@ -38,7 +38,7 @@ INSIDE = {
         ["filters.learned"],
         ["filters"],
         ["system"],
-        ["models", "observation"],
+        ["models", "observation", "observation_places"],
         ["laws", "geometry"],
         ["krylov", "linalg", "places"],
     ],

@@ -17,6 +17,7 @@ from bieqno.assimilation import (
     IterativeEnKF,
     LearnedGain,
     LinearModel,
+    LocalEnKF,
     LocalEnNF,
     Neighbourhoods,
     Neighbours,
@@ -27,6 +28,8 @@ from bieqno.assimilation import (
     Rotated,
     SerialEnSRF,
     ThreeDVar,
+    distances,
+    gaspari_cohn,
 )
 from bieqno.operators import Standardiser
 
@@ -44,6 +47,10 @@ def _all_near(observed: int) -> Neighbours:
     return Neighbours.within(jnp.inf, RING, RING[:observed])
 
 
+def _taper(here, there):
+    return gaspari_cohn(distances(here, there), 3.0)
+
+
 def _local(observed: int) -> LocalEnNF:
     """With a narrow extent, so that an analysis of a few of the states here is clipped."""
     places = Places(RING)
@@ -56,6 +63,7 @@ FILTERS = {
     "EnKF": lambda observed: EnKF(),
     "EnKF, plain perturbations": lambda observed: EnKF(centred=False),
     "EnKF, sampled covariance": lambda observed: EnKF(sampled=True),
+    "EnKF, local": lambda observed: LocalEnKF(*(_taper(RING[:observed], there) for there in (RING, RING[:observed]))),
     "ETKF": lambda observed: ETKF(),
     "serial": lambda observed: SerialEnSRF(),
     "LETKF": lambda observed: LETKF(_all_near(observed), jnp.inf),

@@ -18,6 +18,7 @@ from bieqno.assimilation import (
     Inflated,
     IterativeEnKF,
     LearnedGain,
+    LocalEnKF,
     Neighbours,
     Observation,
     ParticleFilter,
@@ -151,7 +152,7 @@ class Reordered(eqx.Module):
     order: object
 
     def __call__(self, ensemble, observed, *, key):
-        if isinstance(self.filter, EnKF | EnNF | LearnedGain):
+        if isinstance(self.filter, EnKF | EnNF | LearnedGain | LocalEnKF):
             perturbed = observed.perturb(5, key=key)[self.order]
             return self.filter(ensemble, dataclasses.replace(observed, perturbed=perturbed), key=key)
         if isinstance(self.filter, ParticleFilter):

@@ -17,6 +17,7 @@ from bieqno.assimilation import (
     Inflated,
     IterativeEnKF,
     LinearModel,
+    LocalEnKF,
     Neighbours,
     NoisyModel,
     Observation,
@@ -117,6 +118,14 @@ def test_enkf_gain_in_either_space_is_the_textbooks():
         K = P @ H.T @ jnp.linalg.inv(H @ P @ H.T + R)
         expected = prior + (noise - prior @ H.T) @ K.T
         assert jnp.allclose(catalogue.update(EnKF(centred=False), prior, seen, noise), expected, atol=1e-9)
+
+
+def test_a_local_enkf_without_tapers_is_the_enkf():
+    prior, _, _, seen = problem(7)
+    noise = seen.perturb(7, key=jax.random.key(1))
+    everywhere = LocalEnKF(jnp.ones((4, 6)), jnp.ones((4, 4)))
+    local, whole = (catalogue.update(filter, prior, seen, noise) for filter in (everywhere, EnKF()))
+    assert jnp.allclose(local, whole, atol=1e-9)
 
 
 def test_sampled_enkf_is_the_papers_formula():

@@ -187,8 +187,8 @@ def test_the_same_weights_serve_another_system_in_its_own_units(filter):
     ring, key = Places.grid(2 * SIZE, period=2.0 * SIZE), jax.random.key(0)
     state = 10 * jnp.tile(PRIOR[0], 2)
     system = System(lambda z: jnp.roll(z, 1), Observation([0, 5, 9, 20], 3.0), state, ring)
-    moved = filter.on(system, key=key)
-    states = Climate.of(system, key=key).states
+    climate = Climate.of(system, key=key)
+    moved, states = filter.on(system, climate), climate.states
     np.testing.assert_allclose(moved.climate.scale, [states.std()], rtol=1e-4)
     # A quarter beyond the farthest state.
     farthest = jnp.abs(states - moved.climate.mean).max() / moved.climate.scale

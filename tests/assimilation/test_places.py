@@ -140,6 +140,16 @@ def test_what_does_not_fit_is_refused(make, message):
         make()
 
 
+def test_an_average_over_a_region_of_the_sphere_is_at_its_centre():
+    longitude, latitude = np.array([179.0, -179.0, 0.0, 90.0]), np.array([10.0, 10.0, 80.0, -60.0])
+    places = Places.sphere(longitude, latitude)
+    system = System(lambda z: z, Observation(lambda z: (z[:1] + z[1:2]) / 2, 1.0), jnp.ones(4), places)
+    centre = Places.sphere([180.0], [10.0])
+    # The mean of two points of a parallel lies on the great circle between them, a little nearer the pole.
+    np.testing.assert_allclose(system.observation_places.positions, centre.positions, atol=0.001 * EARTH)
+    assert system.observation_places.on_sphere
+
+
 def test_a_sphere_is_equal_to_itself_and_not_to_space():
     sphere = Places.sphere([10.0, 20.0], [0.0, 5.0], [0, 1])
     assert sphere.at([1, 0]).at([1, 0]) == sphere

@@ -28,7 +28,7 @@ from bieqno.assimilation import (
     train_filter,
 )
 from bieqno.assimilation.objectives.against_truth import differentiable
-from bieqno.assimilation.training import _never_worse
+from bieqno.assimilation.training import _base_errors, _never_worse
 from bieqno.scores import relative_rmse
 from bieqno.training import FitResult, trainable
 
@@ -84,7 +84,8 @@ def test_the_same_key_gives_the_same_bits_and_a_checkpoint_continues(tmp_path, t
         return train_filter(untrained(), SYSTEM, OBJECTIVE, steps=STEPS, key=jax.random.key(1), **more)
 
     def stop(progress):
-        raise KeyboardInterrupt
+        if progress.step:
+            raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         train(checkpoint=tmp_path, on_progress=stop)
@@ -93,6 +94,14 @@ def test_the_same_key_gives_the_same_bits_and_a_checkpoint_continues(tmp_path, t
     np.testing.assert_array_equal(trained.validations, again.validations)
     for a, b in zip(jax.tree.leaves(trained.module), jax.tree.leaves(again.module), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_a_training_has_steps_or_a_budget():
+    with pytest.raises(ValueError, match='such as "5 min"'):
+        train_filter(untrained(), SYSTEM, OBJECTIVE, key=jax.random.key(1))
+    for wrong in ("soon", "-3 min", 0.0, "5 weeks"):
+        with pytest.raises(ValueError, match='a budget is a time such as "5 min"'):
+            train_filter(untrained(), SYSTEM, OBJECTIVE, budget=wrong, key=jax.random.key(1))
 
 
 def test_units_extents_and_places_are_frozen(trained):
@@ -194,7 +203,9 @@ def test_where_training_makes_it_worse_the_tuned_base_is_returned():
     empty = np.zeros(0, np.float32)
     wild = FitResult(far, empty, empty, 0, 0, False, None)
     settings = {3: {"radius": 2.0, "inflation": 1.1}}
-    result = _never_worse(wild, Validation(truths=2, windows=40, burn_in=5), SYSTEM, settings, jax.random.key(2))
+    validate, key = Validation(truths=2, windows=40, burn_in=5), jax.random.key(2)
+    errors = _base_errors(wild.module, validate, SYSTEM, settings, key)
+    result = _never_worse(wild, validate, SYSTEM, settings, errors, key)
     assert set(result.errors) == {3}
     assert any(base < ours for ours, base in result.errors.values())
     for judged, (ours, base) in zip(result.module.judged, result.errors.values(), strict=True):
@@ -209,10 +220,10 @@ def test_where_training_makes_it_worse_the_tuned_base_is_returned():
 
 def test_sizes_share_a_shape_only_where_members_may_be_padding():
     sizes = {3: 5, 10: 4, 20: 3}
-    padded = AgainstTruth(sizes).task(untrained(), SYSTEM, steps=1, key=jax.random.key(0)).source_state
+    padded = AgainstTruth(sizes).task(untrained(), SYSTEM, key=jax.random.key(0)).source_state
     assert [group.ensemble.shape for group in padded] == [(9, 10, 3), (3, 20, 3)]
     assert padded[0].present.sum(axis=1).tolist() == [3] * 5 + [10] * 4
-    alone = AgainstTruth(sizes).task(EnNF(2, key=jax.random.key(0)), SYSTEM, steps=1, key=jax.random.key(0))
+    alone = AgainstTruth(sizes).task(EnNF(2, key=jax.random.key(0)), SYSTEM, key=jax.random.key(0))
     assert [group.ensemble.shape for group in alone.source_state] == [(5, 3, 3), (4, 10, 3), (3, 20, 3)]
 
 
@@ -221,5 +232,5 @@ def test_models_outside_jax_are_not_differentiated():
     outside = System(host, Observation([0], 1.0), jnp.ones(3))
     assert not differentiable(outside)
     assert differentiable(SYSTEM)
-    task = AgainstTruth({2: 2}).task(untrained(), outside, steps=1, key=jax.random.key(0))
+    task = AgainstTruth({2: 2}).task(untrained(), outside, key=jax.random.key(0))
     assert task.loss.windows == 1

@@ -1,3 +1,6 @@
+from itertools import count
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -8,7 +11,8 @@ from jax.sharding import Mesh
 
 from bieqno import MLP, Progress, StoredData, TrainingError, fit
 from bieqno.operators import Standardiser, frozen
-from bieqno.training import trainable
+from bieqno.training import clock, falling_adam, trainable
+from bieqno.training.step import run_chunk
 
 KEY = jax.random.key(0)
 
@@ -60,9 +64,47 @@ def test_progress_and_stored_data():
     told: list[Progress] = []
     source = StoredData((x, x**2), batch_size=10)
     fit(network(), mean_square, source, steps=25, chunk_steps=10, key=KEY, on_progress=told.append)
-    assert [p.step for p in told] == [10, 20, 25]
-    assert all(p.steps == 25 and np.isfinite(p.loss) and p.validation is None for p in told)
-    assert told[-1].remaining == 0 < told[0].remaining
+    assert [p.step for p in told] == [0, 10, 20, 25]
+    assert np.isnan([told[0].loss, told[0].remaining]).all(), "it speaks before it compiles, and knows nothing yet"
+    assert all(p.steps == 25 and np.isfinite(p.loss) and p.validation is None for p in told[1:])
+    assert told[-1].remaining == 0 < told[1].remaining
+
+
+def test_the_remaining_time_does_not_hold_compilation(monkeypatch):
+    now = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(clock, "time", now)
+    watch = clock.Clock(first=0, steps=100, budget=None, chunk=10)
+    assert np.isnan(watch.remaining)
+    clock._listen("/jax/core/compile/backend_compile_duration", 50.0)
+    now.monotonic = lambda: 60.0  # 50 s of compiling, and a second per step
+    watch.after(10)
+    assert watch.remaining == pytest.approx(90.0)
+    now.monotonic = lambda: 80.0  # the next chunk takes two seconds per step, and counts alone
+    watch.after(20)
+    assert watch.remaining == pytest.approx(160.0)
+
+
+def test_a_budget_of_time_ends_a_training_with_a_rate_of_zero(monkeypatch):
+    ticks = count()  # a second at each look
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    told: list[Progress] = []
+    options = {"optimizer": falling_adam(1e-2, warm_up=100), "chunk_steps": 20, "key": KEY}
+    result = fit(network(), mean_square, square, budget=300.0, **options, on_progress=told.append)
+    assert told[-1].step == told[-1].steps == len(result.losses) > 300
+    assert told[-2].seconds < 300.0
+    assert result.losses[-1] < 0.2 * result.losses[0]
+    with pytest.raises(ValueError, match="a number of steps or a budget"):
+        fit(network(), mean_square, square, steps=3, budget=3.0, key=KEY)
+    with pytest.raises(ValueError, match="a number of steps or a budget"):
+        fit(network(), mean_square, square, key=KEY)
+
+
+def test_trainings_of_other_lengths_share_the_compilation():
+    optimizer = falling_adam(1e-2, warm_up=5)
+    fit(network(), mean_square, square, steps=20, chunk_steps=10, optimizer=optimizer, key=KEY)
+    compiled = run_chunk._cached._cache_size()
+    fit(network(), mean_square, square, steps=40, chunk_steps=10, optimizer=falling_adam(1e-2, warm_up=5), key=KEY)
+    assert run_chunk._cached._cache_size() == compiled
 
 
 def test_early_stopping_restores_the_best():

@@ -14,6 +14,7 @@ from bieqno.assimilation.filters import Floored as Floored
 from bieqno.assimilation.filters import Inflated as Inflated
 from bieqno.assimilation.filters import IterativeEnKF as IterativeEnKF
 from bieqno.assimilation.filters import LearnedGain as LearnedGain
+from bieqno.assimilation.filters import LocalEnKF as LocalEnKF
 from bieqno.assimilation.filters import LocalEnNF as LocalEnNF
 from bieqno.assimilation.filters import ParticleFilter as ParticleFilter
 from bieqno.assimilation.filters import PriorInflated as PriorInflated
@@ -57,7 +58,6 @@ from bieqno.assimilation.storage import load_filter as load_filter
 from bieqno.assimilation.storage import save_filter as save_filter
 from bieqno.assimilation.system import Climate as Climate
 from bieqno.assimilation.system import System as System
-from bieqno.assimilation.training import Validation as Validation
 from bieqno.assimilation.training import train_filter as train_filter
 from bieqno.assimilation.trials import Trials as Trials
 from bieqno.assimilation.trials import make_trials as make_trials
@@ -76,3 +76,4 @@ from bieqno.assimilation.twin import keep_moments as keep_moments
 from bieqno.assimilation.twin import keep_triples as keep_triples
 from bieqno.assimilation.twin import simulate as simulate
 from bieqno.assimilation.twin import spin_up as spin_up
+from bieqno.assimilation.validation import Validation as Validation

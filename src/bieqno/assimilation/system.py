@@ -12,10 +12,16 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from bieqno.assimilation.geometry import Candidates, Neighbourhoods, Neighbours, near_radius, spacing
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Components, Observation
+from bieqno.assimilation.observation_places import observation_places as find_places
 from bieqno.assimilation.places import Places
 
 Network: TypeAlias = Callable[[PRNGKeyArray], Bool[Array, "m"]]
 RUNS, KEPT = 64, 32  # free runs of a climate, and the windows at the end of each that are kept
+SPIN, LONGEST = 75, 1500  # windows between two looks at whether the free runs have settled, and most of them
+SETTLED = 0.15  # largest change between two looks, of the logarithm of a deviation on average, of a settled climate
+SCOUT = 100  # windows of the free run that tells how much a variable varies
+SHARE = 0.25  # first uncertainty, as a share of how much a variable varies
+NUDGE = 0.01  # disturbance, as a share of the state, that a free run begins with
 
 
 def _as_floats(values: Any) -> Any:
@@ -34,7 +40,10 @@ class System(eqx.Module):
         places: where the variables are; None if they have no positions.
         limit: a member beyond this absolute value has left the climatology and its run has diverged; a number, or one per
             variable.
-        observation_places: where the observations are; follows from `places` if components of the state are observed.
+        observation_places: where the observations are. Follows from `places` where each value depends on variables that are
+            near each other: components of the state, functions of them, averages over regions.
+        spread: standard deviation of first ensembles about their truth, one number or one per variable, in the units of the
+            state; None for a quarter of how much each variable varies in a free run.
         network: which values there are in a window, if not all: a function from a random key to a mask, such as `Shifted`.
         at_once: largest number of values in a window, if they are few of many that may be observed: local filters then look
             for those near a variable in each window.
@@ -56,6 +65,7 @@ class System(eqx.Module):
     observation_places: Places | None = eqx.field(static=True)
     network: Network | None
     at_once: int | None = eqx.field(static=True)
+    spread: float | Float[Array, "n"] | None
 
     def __init__(
         self,
@@ -68,6 +78,7 @@ class System(eqx.Module):
         observation_places: Places | None = None,
         network: Network | None = None,
         at_once: int | None = None,
+        spread: Any = None,
     ) -> None:
         self.model = model
         self.observation = observation
@@ -77,9 +88,13 @@ class System(eqx.Module):
         self.network = network
         self.at_once = at_once
         operator = observation.operator
-        if observation_places is None and places is not None and isinstance(operator, Components):
-            observation_places = places.at(operator.indices)
+        if observation_places is None and places is not None:
+            if isinstance(operator, Components):
+                observation_places = places.at(operator.indices)
+            elif len(places.positions) == len(self.state):
+                observation_places = find_places(operator, places, self.state)
         self.observation_places = observation_places
+        self.spread = None if spread is None else _as_floats(spread)
 
     def __check_init__(self) -> None:
         if self.state.ndim != 1:
@@ -96,10 +111,11 @@ class System(eqx.Module):
                 raise ValueError(
                     f"a network says of each of {self.observed} values whether it is there, got shape {shape}"
                 )
-        if not isinstance(self.limit, float) and self.limit.shape not in {(), self.state.shape}:
-            raise ValueError(f"a limit is a number or one per variable, got shape {self.limit.shape}")
-        if not isinstance(self.limit, jax.core.Tracer) and not np.all(np.asarray(self.limit) > 0):
-            raise ValueError(f"a limit is positive, got limit={self.limit}")
+        for name, value in (("limit", self.limit), ("spread", 1.0 if self.spread is None else self.spread)):
+            if not isinstance(value, float) and value.shape not in {(), self.state.shape}:
+                raise ValueError(f"a {name} is a number or one per variable, got shape {value.shape}")
+            if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) > 0):
+                raise ValueError(f"a {name} is positive, got {name}={value}")
 
     @property
     def size(self) -> int:
@@ -116,6 +132,25 @@ class System(eqx.Module):
         if self.network is None:
             return jnp.ones((windows, self.observed), bool)
         return jax.vmap(self.network)(jax.random.split(key, windows))
+
+    def first_spread(self, *, key: PRNGKeyArray) -> Float[Array, "n"]:
+        """Return the standard deviation of first ensembles: as given, or as a free run tells.
+
+        Example:
+            >>> from bieqno.assimilation import Lorenz96
+            >>> small = lambda z: 1e-3 * Lorenz96(8, window=0.1)(z * 1e3)
+            >>> system = System(small, Observation([0], 1e-3), jnp.full(8, 8e-3))
+            >>> bool(jnp.all(jnp.abs(system.first_spread(key=jax.random.key(0)) - 0.9e-3) < 0.4e-3))
+            True
+        """
+        if self.spread is not None:
+            return jnp.broadcast_to(jnp.asarray(self.spread, self.state.dtype), self.state.shape)
+        start_key, model_key = jax.random.split(key)
+        size = jnp.maximum(jnp.abs(self.state), jnp.sqrt(jnp.mean(self.state**2)))
+        nudge = NUDGE * jnp.where(size > 0, size, 1)
+        start = self.state + nudge * jax.random.normal(start_key, self.state.shape, self.state.dtype)
+        varies = SHARE * jnp.std(_free_runs(self.model, start[None], SCOUT, model_key)[SCOUT // 2 :, 0], axis=0)
+        return jnp.where(jnp.isfinite(varies) & (varies > 0), varies, nudge)
 
     def neighbours(self, radius: float) -> Neighbours | Candidates:
         """Return the observations within a radius of every variable, for the `LETKF`."""
@@ -142,8 +177,8 @@ class System(eqx.Module):
         if there is None:
             if not isinstance(self.observation.operator, Components):
                 raise ValueError(
-                    "the places of observations follow from observed components only; "
-                    "give System(..., observation_places=Places(...)) for any other operator"
+                    "the places of these observations cannot be found from the operator, whose values depend on much of the "
+                    "domain or cannot be differentiated; give System(..., observation_places=Places(...))"
                 )
             there = here.at(self.observation.operator.indices)
         return here, there
@@ -157,8 +192,8 @@ class Climate(eqx.Module):
     deviation: Float[Array, "n"]
 
     @classmethod
-    def of(cls, system: System, *, spin: int = 150, key: PRNGKeyArray) -> "Climate":
-        """Run the model freely from about the system's state, with a standard deviation of one.
+    def of(cls, system: System, *, key: PRNGKeyArray) -> "Climate":
+        """Run the model freely from about the system's state, until the spread of the runs no longer changes.
 
         Example:
             >>> from bieqno.assimilation import Lorenz96
@@ -167,19 +202,31 @@ class Climate(eqx.Module):
             >>> climate.states.shape, bool(jnp.all(jnp.abs(climate.deviation - 3.6) < 0.5))
             ((2048, 8), True)
         """
-        start_key, model_key = jax.random.split(key)
-        starts = system.state + jax.random.normal(start_key, (RUNS, system.size), system.state.dtype)
-        states = _free_runs(system.model, starts, spin, model_key).reshape(-1, system.size)
-        if not bool(jnp.all(jnp.isfinite(states))):
-            raise ValueError("free runs of the model did not stay finite; begin at a state nearer its attractor")
-        deviation = jnp.std(states, axis=0)
-        return cls(states, jnp.mean(states, axis=0), jnp.where(deviation > 0, deviation, 1))
+        spread_key, start_key, model_key = jax.random.split(key, 3)
+        noise = jax.random.normal(start_key, (RUNS, system.size), system.state.dtype)
+        states = (system.state + system.first_spread(key=spread_key) * noise)[None]
+        before = jnp.zeros(system.size)
+        for look in range(LONGEST // SPIN):
+            states = _free_runs(system.model, states[-1], SPIN, jax.random.fold_in(model_key, look))[-KEPT:]
+            if not bool(jnp.all(jnp.isfinite(states))):
+                raise ValueError(
+                    "free runs of the model did not stay finite; begin at a state nearer its attractor, or with a smaller "
+                    "System(..., spread=...)"
+                )
+            deviation = jnp.std(states, axis=(0, 1))
+            known = (deviation > 0) & (before > 0)
+            change = jnp.where(known, jnp.abs(jnp.log(deviation / jnp.where(known, before, 1))), 0)
+            if look and float(jnp.mean(change)) < SETTLED:
+                break
+            before = deviation
+        kept = states.reshape(-1, system.size)
+        return cls(kept, jnp.mean(kept, axis=0), jnp.where(deviation > 0, deviation, 1))
 
 
 @eqx.filter_jit
-def _free_runs(model: Model, starts: Float[Array, "r n"], spin: int, key: PRNGKeyArray) -> Float[Array, "t r n"]:
+def _free_runs(model: Model, starts: Float[Array, "r n"], windows: int, key: PRNGKeyArray) -> Float[Array, "t r n"]:
     def step(states: Float[Array, "r n"], k: PRNGKeyArray) -> tuple[Array, Array]:
         states = forecast(model, states, key=k)
         return states, states
 
-    return jax.lax.scan(step, starts, jax.random.split(key, spin + KEPT))[1][spin:]
+    return jax.lax.scan(step, starts, jax.random.split(key, windows))[1]

@@ -1,6 +1,8 @@
 """`train_filter`: the one verb that trains a filter, whatever the student, the system and the objective."""
 
 import os
+import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
@@ -9,50 +11,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
 from bieqno.assimilation.objectives.objective import Objective
-from bieqno.assimilation.observation import Filter, Observed, PaddedFilter
+from bieqno.assimilation.observation import Filter, PaddedFilter
 from bieqno.assimilation.system import Climate, System
-from bieqno.assimilation.trials import Assimilation, Trials, make_trials
+from bieqno.assimilation.trials import make_trials
 from bieqno.assimilation.tuning import tune
+from bieqno.assimilation.validation import DEFAULT, Validation, judge_of
 from bieqno.training import FitResult, Progress, fit, trainable
 
 Student = TypeVar("Student", bound=Filter)
 
 CHUNKS = 20  # validations in a training, if nothing else is asked for
+TIMED_CHUNK = 50  # steps between them in a training that has a budget
 BASE_TRUTHS, BASE_WINDOWS = 4, 120  # that the classical filter inside a student is tuned on, for each ensemble size
-DIVERGED = 3.0  # largest error, and that from a divergence on, in units of the climate: twice that of no observations
-
-
-@dataclass(frozen=True)
-class Validation:
-    """Judge a student by cycled runs on truths of their own, keep the best weights, and stop when they no longer improve.
-
-    The score is the error of the analysis mean in units of the climate, averaged over windows and truths, at the
-    smallest and at the largest ensemble size of the objective; from a divergence on a run has the largest error.
-
-    Args:
-        every: steps between two validations; None for about a twentieth of the training.
-        patience: stop after so many validations without improvement; None for never. The learning rate falls to zero
-            at the last step, and much of the improvement comes with its fall: a short patience stops too early.
-    """
-
-    truths: int = 16
-    windows: int = 100
-    burn_in: int = 20
-    every: int | None = None
-    patience: int | None = 10
-
-    def __post_init__(self) -> None:
-        if self.truths < 1 or not 0 <= self.burn_in < self.windows:
-            raise ValueError(f"a validation needs truths and windows beyond its burn-in, got {self}")
-        for name, count in (("every", self.every), ("patience", self.patience)):
-            if count is not None and count < 1:
-                raise ValueError(f"{name} of a validation is at least 1 or None, got {name}={count}")
-
-
-DEFAULT = Validation()
 
 
 @runtime_checkable
@@ -93,7 +66,8 @@ def train_filter(
     system: System,
     objective: Objective,
     *,
-    steps: int,
+    steps: int | None = None,
+    budget: float | str | None = None,
     validate: Validation | None = DEFAULT,
     checkpoint: str | os.PathLike[str] | None = None,
     on_progress: Callable[[Progress], None] | None = None,
@@ -107,8 +81,9 @@ def train_filter(
     For `AgainstTruth` the `source_state` of the result are the runs, with the number of those that blew up.
 
     The student is new (`EnNF`, `LearnedGain`, `LocalEnNF.untrained`) or trained before, the objective `AgainstTruth` or
-    `Imitation`. `validate` says how the best weights are chosen and when training stops; None takes the last weights. For
-    `checkpoint` and `on_progress` see `fit`.
+    `Imitation`. It is trained for a number of `steps` or for the time of a `budget`, such as ``"5 min"``, which holds tuning and
+    compilation too. `validate` says how the best weights are chosen and when training stops; None takes the last weights. For
+    `checkpoint` and `on_progress` see `fit`; the `reference` of a progress is the error of the tuned base.
 
     Example:
         >>> from bieqno.assimilation import AgainstTruth, LocalEnNF, Lorenz63, Observation, System
@@ -129,37 +104,46 @@ def train_filter(
             raise TypeError(f"expected {expected}, got {got} as {name}")
     if not jax.tree.leaves(trainable(student)[0]):
         raise ValueError(f"{type(student).__name__} has no weights to train; train EnNF, LearnedGain or LocalEnNF")
+    begun, seconds = time.monotonic(), None if budget is None else as_seconds(budget)
+    if (steps is None) == (seconds is None):
+        raise ValueError(f'a training has a number of steps or a budget such as "5 min", got {steps=} and {budget=}')
     task_key, validation_key, fit_key, base_key = jax.random.split(key, 4)
     sizes = sorted(objective.sizes)
     found: dict[int, dict[str, float]] = {}
     if isinstance(student, HasBase) and not student.settled:
         found = _tuned_bases(student, system, sizes, base_key)
         student = student.begin_with(found)
-    task = objective.task(student, system, steps=steps, key=task_key)
+    task = objective.task(student, system, key=task_key)
     padded = isinstance(student, PaddedFilter)
     judge = every = patience = None
+    errors: dict[int, float] = {}
     if validate is not None:
-        judge = _judge(validate, system, sorted({sizes[0], sizes[-1]}), padded, validation_key)
+        ends = sorted({sizes[0], sizes[-1]})
+        judge = judge_of(validate, system, ends, padded, validation_key)
         every, patience = validate.every, validate.patience
+        errors = _base_errors(student, validate, system, found, validation_key)
+        if errors and on_progress is not None:
+            on_progress = _beside(on_progress, float(np.mean([errors[size] for size in ends])))
     result = fit(
         student,
         task.loss,
         task.source,
         steps=steps,
+        budget=None if seconds is None else max(seconds - (time.monotonic() - begun), 1.0),
         optimizer=task.optimizer,
         source_state=task.source_state,
         validate=judge,
         patience=patience,
-        chunk_steps=_chunk(steps) if every is None else min(every, steps),
+        chunk_steps=_chunk(steps) if every is None else min(every, steps or every),
         microbatches=task.microbatches,
         checkpoint=checkpoint,
-        identity=task.identity,
+        identity=task.identity if steps is None else f"{task.identity}, {steps} steps",
         on_progress=on_progress,
         key=fit_key,
     )
     if validate is None or not found:
         return FilterResult(**vars(result), errors={})
-    return _never_worse(result, validate, system, found, validation_key)
+    return _never_worse(result, validate, system, found, errors, validation_key)
 
 
 def _tuned_bases(
@@ -177,95 +161,61 @@ def _tuned_bases(
     return found
 
 
+def _base_errors(
+    student: Any, validate: Validation, system: System, found: Mapping[int, Mapping[str, float]], key: PRNGKeyArray
+) -> dict[int, float]:
+    """Return the error of the tuned base for each ensemble size, on truths that choose neither its settings nor weights."""
+    errors = {}
+    for size, settings in found.items():
+        base = student.base(**{name: jnp.asarray(value, float) for name, value in settings.items()})
+        judge = judge_of(validate, system, [size], False, jax.random.fold_in(key, 1))
+        errors[size] = float(eqx.filter_jit(judge)(base))
+    return errors
+
+
 def _never_worse(
     result: FitResult[Student],
     validate: Validation,
     system: System,
     found: Mapping[int, Mapping[str, float]],
+    errors: Mapping[int, float],
     key: PRNGKeyArray,
 ) -> "FilterResult[Student]":
-    """Compare with the tuned base at every size, on validation truths, and fall back on it where it is the better one."""
-    errors, better, student = {}, {}, cast(Any, result.module)
-    own_key = jax.random.fold_in(key, 1)
-    ours = eqx.filter_jit(_judge(validate, system, list(found), True, own_key).errors)(student)[0].reshape(
-        len(found), -1
-    )
-    for (size, settings), error in zip(found.items(), np.asarray(ours).mean(axis=1), strict=True):
-        base = student.base(**{name: jnp.asarray(value, float) for name, value in settings.items()})
-        errors[size] = float(error), float(eqx.filter_jit(_judge(validate, system, [size], False, own_key))(base))
-        better[size] = settings if errors[size][1] < errors[size][0] else {}
-    return FilterResult(**{**vars(result), "module": student.falling_back(better)}, errors=errors)
+    """Compare with the tuned base, whose errors are given, at every size; fall back on it where it is the better one."""
+    student = cast(Any, result.module)
+    judge = judge_of(validate, system, list(found), True, jax.random.fold_in(key, 1))
+    ours = np.asarray(eqx.filter_jit(judge.errors)(student)[0]).reshape(len(found), -1).mean(axis=1)
+    both = {size: (float(error), errors[size]) for size, error in zip(found, ours, strict=True)}
+    better = {size: found[size] if base < error else {} for size, (error, base) in both.items()}
+    return FilterResult(**{**vars(result), "module": student.falling_back(better)}, errors=both)
 
 
-class _CycledError(eqx.Module):
-    """Held-out loss of a filter: error of its analysis mean in cycled runs, as a value that `fit` compiles once."""
-
-    system: System
-    trials: tuple[Trials, ...]  # those of a filter that takes padding are of one shape
-    present: tuple[Bool[Array, "r N"], ...]
-    deviation: Float[Array, "n"]
-    key: PRNGKeyArray
-    burn_in: int = eqx.field(static=True)
-
-    def __call__(self, filter: Filter) -> Float[Array, ""]:
-        return jnp.mean(jnp.concatenate(self.errors(filter)))
-
-    def errors(self, filter: Filter) -> list[Float[Array, "r"]]:
-        """Return the error of every trial, those of one shape together."""
-
-        def one(trial: Trials, present: Bool[Array, "N"]) -> Float[Array, ""]:
-            shown = _Padded(filter, present) if isinstance(filter, PaddedFilter) else filter
-            run = Assimilation(shown, self.system, _MeanOfPresent(present), self.key)(trial)
-            wrong = (run.kept - trial.twins.truth) / self.deviation
-            errors = jnp.minimum(jnp.sqrt(jnp.mean(wrong**2, axis=1)), DIVERGED)
-            lost = (run.diverged >= 0) & (jnp.arange(len(errors)) >= run.diverged)
-            return jnp.mean(jnp.where(lost, DIVERGED, errors)[self.burn_in :])
-
-        return [jax.vmap(one)(*pair) for pair in zip(self.trials, self.present, strict=True)]
+def _beside(on_progress: Callable[[Progress], None], reference: float) -> Callable[[Progress], None]:
+    """Return what reports progress with a reference beside the validation."""
+    return lambda progress: on_progress(progress._replace(reference=reference))
 
 
-class _Padded(eqx.Module):
-    """Show a filter which members are present."""
+def as_seconds(budget: float | str) -> float:
+    """Return a time in seconds, given so or as a number with a unit.
 
-    filter: PaddedFilter
-    present: Bool[Array, "N"]
-
-    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        return self.filter.analyse(ensemble, observed, self.present, key=key)
-
-
-class _MeanOfPresent(eqx.Module):
-    """Keep the mean of the members that are present."""
-
-    present: Bool[Array, "N"]
-
-    def __call__(self, prior: Array, posterior: Array, observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "n"]:
-        return jnp.mean(posterior, axis=0, where=self.present[:, None])
+    Example:
+        >>> as_seconds("5 min"), as_seconds("1.5h"), as_seconds(90)
+        (300.0, 5400.0, 90.0)
+    """
+    number, unit = budget, "s"
+    if isinstance(budget, str):
+        found = re.fullmatch(r"\s*([0-9.]+)\s*(s|sec|min|h)\s*", budget)
+        number, unit = found.groups() if found else ("nan", "s")
+    seconds = float(number) * {"s": 1, "sec": 1, "min": 60, "h": 3600}[unit]
+    if not 0 < seconds < np.inf:
+        raise ValueError(f'a budget is a time such as "5 min", "90 s" or "1 h", or positive seconds, got {budget!r}')
+    return seconds
 
 
-def _judge(validate: Validation, system: System, sizes: Sequence[int], padded: bool, key: PRNGKeyArray) -> _CycledError:
-    """Return the validation of a training: truths that it does not see, from first ensembles of a tenth of the climate."""
-    climate_key, truth_key, run_key = jax.random.split(key, 3)
-    climate, most = Climate.of(system, key=climate_key), max(sizes)
-    spread = 0.1 * climate.deviation
-    found: list[tuple[Trials, Bool[Array, "r N"]]] = []
-    for size in sizes:
-        own = jax.random.fold_in(truth_key, size)
-        trials = make_trials(system, validate.windows, truths=validate.truths, members=size, spread=spread, key=own)
-        if padded:  # a repeated member is as sound as the member itself
-            numbers = jnp.where(jnp.arange(most) < size, jnp.arange(most), 0)
-            trials = eqx.tree_at(lambda t: t.ensembles, trials, trials.ensembles[:, numbers])
-        found.append(
-            (trials, jnp.broadcast_to(jnp.arange(trials.ensembles.shape[1]) < size, trials.ensembles.shape[:2]))
-        )
-    if padded:
-        found = [jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)]
-    shown, present = (tuple(part) for part in zip(*found, strict=True))
-    return _CycledError(system, shown, present, climate.deviation, run_key, validate.burn_in)
-
-
-def _chunk(steps: int) -> int:
+def _chunk(steps: int | None) -> int:
     """Return about a twentieth of the steps, a divisor if there is one nearby: another length would compile anew."""
+    if steps is None:
+        return TIMED_CHUNK
     wanted = max(1, steps // CHUNKS)
     near = [chunk for chunk in range(max(1, wanted // 2), 2 * wanted + 1) if steps % chunk == 0]
     return min(near, key=lambda chunk: abs(chunk - wanted), default=wanted)

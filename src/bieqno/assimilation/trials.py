@@ -30,8 +30,8 @@ def make_trials(
     *,
     truths: int,
     members: int,
-    spread: float | Float[Array, "n"] = 1.0,
-    disturbance: float | Float[Array, "n"] = 1.0,
+    spread: float | Float[Array, "n"] | None = None,
+    disturbance: float | Float[Array, "n"] | None = None,
     spin: int = 100,
     climate: Climate | None = None,
     key: PRNGKeyArray,
@@ -39,8 +39,9 @@ def make_trials(
     """Simulate independent truths from the climatology, and an ensemble of `members` about the beginning of each.
 
     Each truth spins up, for `spin` windows, from the system's state with noise of standard deviation `disturbance`. The mean
-    of an ensemble is as far from the truth as its members are from the mean: its standard deviation is the `spread`. With a
-    `climate` the members are states of it instead, drawn at random.
+    of an ensemble is as far from the truth as its members are from the mean: its standard deviation is the `spread`. Both are
+    the system's `first_spread` unless they are given. With a `climate` the members are states of
+    it instead, drawn at random.
 
     Example:
         >>> from bieqno.assimilation import Lorenz96, Observation
@@ -55,6 +56,9 @@ def make_trials(
     if climate is not None and len(climate.states) < members:
         raise ValueError(f"{members} members need as many states of the climate, got {len(climate.states)}")
     shape = system.state.shape
+    if spread is None or disturbance is None:
+        first = system.first_spread(key=jax.random.fold_in(key, truths))
+        spread, disturbance = (first if given is None else given for given in (spread, disturbance))
 
     def one(number: Int[Array, ""]) -> Trials:
         keys = jax.random.split(jax.random.fold_in(key, number), 5)

@@ -1,6 +1,7 @@
 """Console output of the commands and checks of output files; nothing here imports what takes long."""
 
 import json
+import math
 import os
 import sys
 import time
@@ -65,7 +66,9 @@ def training_bar(label: str) -> Iterator[Listener]:
             nonlocal validation
             if progress.validation is not None:
                 validation = f", validation {progress.validation:.4g}"
-            scores = f", loss {progress.loss:.4g}{validation}"
+            if progress.reference is not None:
+                validation = f"{validation.partition(' (')[0]} (tuned base {progress.reference:.4g})"
+            scores = f", loss {progress.loss:.4g}{validation}" if math.isfinite(progress.loss) else ", compiling"
             bar.update(task, completed=progress.step, total=progress.steps, scores=scores)
 
         yield update
@@ -163,7 +166,9 @@ def _json_event(event: str, text: RenderableType, **facts: Any) -> None:
 def _stage(progress: Any) -> str:
     """Return the current part of a study with the step and the loss of its training."""
     step = f", step {progress.step:,} of {progress.steps:,}" if progress.steps else ""
-    return progress.part + step + ("" if progress.loss is None else f", loss {progress.loss:.3g}")
+    if progress.loss is None:
+        return progress.part + step
+    return progress.part + step + (f", loss {progress.loss:.3g}" if math.isfinite(progress.loss) else ", compiling")
 
 
 def _remaining_seconds(progress: Any) -> float | None:

@@ -37,14 +37,20 @@ def list_studies() -> None:
     console.print("Run one with: bieqno run NAME --preset quick    (`all` for all but demo)")
 
 
-def report(folder: Annotated[Path, typer.Argument(help="Folder of the results.")] = Path("runs")) -> None:
-    """Make report.html again from stored results, without computing anything.
+def report(
+    folder: Annotated[Path, typer.Argument(help="Folder of the results.")] = Path("runs"),
+    keep: Annotated[
+        Path | None, typer.Option(help="Write a smaller page and all numbers as JSON to this folder.")
+    ] = None,
+) -> None:
+    """Make report.html again from stored results, without computing anything; or what is kept of them.
 
-    Example: bieqno report runs
+    Examples: bieqno report runs / bieqno report runs --keep docs/results
     """
+    from bieqno.lab.report.kept import keep_results
     from bieqno.lab.report.page import write_page
 
-    typer.echo(f"The page is {write_page(folder)}")
+    typer.echo(f"The page is {keep_results(folder, keep) if keep else write_page(folder)}")
 
 
 def run(

@@ -59,7 +59,7 @@ def sources(*modules: str) -> set[str]:
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        if name not in found and not name.startswith(_DISPLAY):
+        if name not in found and not name.startswith(_DISPLAY) and _exists(name):
             found.add(name)
             waiting += _imported(name)
     return found

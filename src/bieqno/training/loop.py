@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -19,11 +20,13 @@ from threadpoolctl import threadpool_limits
 
 from bieqno.persistence.tensorfile import PersistenceError
 from bieqno.training.checkpoint import Checkpoint
+from bieqno.training.clock import Clock
 from bieqno.training.record import FitResult, Progress, Record, TrainingError, start
 from bieqno.training.step import State, Step, run_chunk
 
 M = TypeVar("M")
 
+_MOST = 10**9  # steps of a training that has a budget in seconds, before anything is known of its pace
 ADAM = optax.adam(1e-3)
 """The default optimizer; one object, so that runs of equal shape share one compilation."""
 
@@ -33,7 +36,8 @@ def fit(
     loss: Callable[..., Any],
     source: Callable[..., Any],
     *,
-    steps: int,
+    steps: int | None = None,
+    budget: float | None = None,
     key: PRNGKeyArray,
     optimizer: optax.GradientTransformation = ADAM,
     source_state: PyTree | None = None,
@@ -55,7 +59,8 @@ def fit(
         module: what is trained: all its floating-point arrays but those marked `frozen`.
         loss: ``loss(module, batch, key=key)``, the mean loss over a batch.
         source: the batch source, ``source(key)``: stored arrays (`StoredData`) and fresh simulations alike.
-        steps: number of optimizer steps.
+        steps: number of optimizer steps; or else
+        budget: seconds of training, with compilation. How many steps that are is found out after every chunk.
         key: for the whole run.
         optimizer: an Optax optimizer; only those that call the loss themselves (line searches) do not work.
         source_state: makes the source a stateful one: ``source(key, state)`` is given the state, and ``loss`` returns
@@ -73,7 +78,7 @@ def fit(
         checkpoint_seconds: time between checkpoints at least; 0 writes one after every chunk.
         identity: names the objective in the checkpoint; change it where the meaning of `loss` or `source` changes in code
             that they call. With the version of bieqno it is a part of what a checkpoint must agree with.
-        on_progress: called after every chunk.
+        on_progress: called before the first chunk, which compiles, and after every chunk.
 
     Example:
         >>> import jax, jax.numpy as jnp
@@ -88,7 +93,10 @@ def fit(
         >>> bool(result.losses[-1] < 0.1 * result.losses[0])
         True
     """
-    counts = {"steps": steps, "chunk_steps": chunk_steps, "microbatches": microbatches, "max_bad_steps": max_bad_steps}
+    if (steps is None) == (budget is None):
+        raise ValueError(f"a training has a number of steps or a budget in seconds, got {steps=} and {budget=}")
+    most = _MOST if steps is None else steps
+    counts = {"steps": most, "chunk_steps": chunk_steps, "microbatches": microbatches, "max_bad_steps": max_bad_steps}
     for name, count in {**counts, "patience": 1 if patience is None else patience}.items():
         if count < 1:
             raise ValueError(f"{name} must be at least 1, got {count}")
@@ -98,36 +106,42 @@ def fit(
         raise ValueError("a stateful batch source cannot be used with microbatches")
     if mesh is not None:
         mesh = Mesh(mesh.devices, mesh.axis_names)  # axes that the compiler may use as it sees fit
-    step = Step(loss, source, optimizer, source_state is not None, microbatches, mesh)
+    step = Step(loss, source, optimizer, source_state is not None, microbatches, mesh, jnp.float32(most))
     record = start(module, optimizer, source_state)
     _check_batch(step, record.state, key, mesh)
     parts = (key, record, loss, source, optimizer, validate, chunk_steps, microbatches, mesh is None)
     stored = Checkpoint(checkpoint, identity, *parts)
-    record = stored.read(record, steps)
+    record = stored.read(record, most)
     if mesh is not None:
         on_devices, step, key = _replicate((record.on_devices, step, key), mesh)
         record = Record(*on_devices, *record.history.values())
-    begun, saved, first, ended = time.monotonic(), time.monotonic(), record.step, False
+    clock = Clock(record.step, most, budget, chunk_steps)
+    saved, ended, length = time.monotonic(), False, 0
     try:
-        while record.step < steps and not ended and not record.out_of_patience(patience):
-            length = min(chunk_steps - record.step % chunk_steps, steps - record.step)
+        if on_progress is not None and record.step < most:
+            on_progress(record.progress(clock, 0))
+        while record.step < clock.steps and not ended and not record.out_of_patience(patience):
+            length = min(chunk_steps - record.step % chunk_steps, clock.steps - record.step)
+            if budget is not None:  # before the first chunk nothing is known of the pace: the rate does not fall yet
+                step = eqx.tree_at(lambda s: s.steps, step, jnp.float32(clock.steps))
             # Small linear algebra inside a compiled loop is slowed down by threads of its own.
             with threadpool_limits(1, "blas"):
                 state, values = jax.block_until_ready(run_chunk(step, record.state, key, length))
             validation = None if validate is None else float(np.float32(_evaluate(validate, state.module)))
             record = record.after(state, values, validation)
+            clock.after(record.step)
             if time.monotonic() - saved >= checkpoint_seconds:
                 stored.write(record)
                 saved = time.monotonic()
             if on_progress is not None:
-                on_progress(record.progress(steps, values, first=first, seconds=time.monotonic() - begun))
+                on_progress(record.progress(clock, length))
             ended = watch is not None and watch(state.module, record.losses)
-            if int(state.longest_streak) >= min(max_bad_steps, steps):
+            if int(state.longest_streak) >= min(max_bad_steps, most):
                 raise TrainingError(
                     f"loss or gradient was not finite in {int(state.longest_streak)} steps in a row before step "
                     f"{record.step} (a smaller learning rate, clipped gradients or scaled inputs may help); "
                     "the last good state is in the error's `result`",
-                    record.result(steps, patience),
+                    record.result(clock.steps, patience),
                 )
     except BaseException as error:
         # Also when interrupted, what was reached is kept; and the error that ended the run is the one that is raised.
@@ -136,7 +150,7 @@ def fit(
         except PersistenceError as failure:
             error.add_note(f"the checkpoint could not be written either: {failure}")
         raise
-    result = record.result(steps, patience)
+    result = record.result(clock.steps, patience)
     try:
         stored.write(record)
     except PersistenceError as error:

@@ -11,13 +11,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int
 
+from bieqno.training.clock import Clock
 from bieqno.training.step import State, is_key, trainable
 
 M = TypeVar("M")
 
 
 class Progress(NamedTuple):
-    """Where a run stands, as reported to `on_progress` after every chunk."""
+    """Where a run stands, as reported to `on_progress` before the first chunk, which compiles, and after every chunk."""
 
     step: int
     steps: int
@@ -26,6 +27,7 @@ class Progress(NamedTuple):
     skipped: int
     seconds: float
     remaining: float
+    reference: float | None = None  # validation error of what is to be beaten, where there is such a thing
 
 
 @dataclass(frozen=True)
@@ -90,13 +92,14 @@ class Record(NamedTuple):
         """Return whether the validation has not improved for too long."""
         return patience is not None and int(self.stale) >= patience
 
-    def progress(self, steps: int, values: Float[Array, "length"], *, first: int, seconds: float) -> Progress:
-        """Report a chunk with the losses `values`; this process began `seconds` ago at step `first`."""
-        finite = np.asarray(values)[np.isfinite(values)]
+    def progress(self, clock: Clock, chunk: int) -> Progress:
+        """Report a chunk of so many steps; before the first one has ended its loss is unknown (NaN)."""
+        values = self.losses[len(self.losses) - chunk :]
+        finite = values[np.isfinite(values)]
         loss = float(finite.mean()) if finite.size else math.nan
         validation = float(self.validations[-1]) if self.validations.size else None
-        remaining = seconds / (self.step - first) * (steps - self.step)
-        return Progress(self.step, steps, loss, validation, int(self.state.skipped), seconds, remaining)
+        steps, skipped = max(clock.steps, self.step), int(self.state.skipped)
+        return Progress(self.step, steps, loss, validation, skipped, clock.seconds, clock.remaining)
 
     def result(self, steps: int, patience: int | None) -> FitResult[Any]:
         """Return what the run has reached."""

@@ -69,6 +69,7 @@ class Step(eqx.Module):
     stateful: bool = eqx.field(static=True)
     microbatches: int = eqx.field(static=True)
     mesh: Mesh | None = eqx.field(static=True)
+    steps: Float[Array, ""]  # of the whole training, as far as is known: an array, on which no compilation depends
 
     def draw(self, state: State, key: PRNGKeyArray) -> PyTree:
         """Draw the batch of a step."""
@@ -114,10 +115,11 @@ class Step(eqx.Module):
         batch = jax.tree.map(self._spread, self.draw(state, batch_key))
         (value, source), grads = self.value_and_grad(state.module, batch, loss_key)
         trained, fixed = trainable(state.module)
-        # Optimizers that look at the loss (a plateau, say) are given it.
+        # Optimizers that look at the loss (a plateau, say) or at the progress (a falling rate) are given it.
+        seen = {"value": value, "step": state.step, "fraction": state.step.astype(jnp.float32) / self.steps}
         update = optax.with_extra_args_support(self.optimizer).update
         with jax.numpy_dtype_promotion("standard"):  # Optax is not written for strict promotion
-            updates, optimizer_state = update(grads, state.optimizer, trained, value=value)
+            updates, optimizer_state = update(grads, state.optimizer, trained, **seen)
         module = eqx.combine(eqx.apply_updates(trained, updates), fixed)
         computed = jax.tree.leaves((value, grads, updates, eqx.filter(source, eqx.is_inexact_array)))
         good = jnp.all(jnp.array([jnp.all(jnp.isfinite(x)) for x in computed]))

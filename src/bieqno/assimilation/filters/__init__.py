@@ -1,6 +1,7 @@
 """Analyses: one file each, one call signature."""
 
 from bieqno.assimilation.filters.enkf import EnKF as EnKF
+from bieqno.assimilation.filters.enkf import LocalEnKF as LocalEnKF
 from bieqno.assimilation.filters.iterative import IterativeEnKF as IterativeEnKF
 from bieqno.assimilation.filters.learned.ennf import EnNF as EnNF
 from bieqno.assimilation.filters.learned.ennf import Scaling as Scaling

@@ -48,3 +48,41 @@ class EnKF(eqx.Module):
         significant = max(G.shape) * np.finfo(L.dtype).eps * jnp.max(L, initial=0.0) < L
         inverse = jnp.where(significant, 1 / jnp.where(significant, L, 1), 0)
         return ensemble + ((innovations @ Vt.T * inverse) @ W[: S.shape[0]].T) @ A
+
+
+class LocalEnKF(eqx.Module):
+    """The EnKF with covariances tapered by distance (Houtekamer and Mitchell 2001), for states whose covariances fit in memory.
+
+    Correlated errors are whitened first. The tapers are the weights of each observation on the variables and on the observations.
+
+    Example:
+        >>> import jax
+        >>> from bieqno.assimilation import Observation, distances, gaspari_cohn
+        >>> prior = jax.random.normal(jax.random.key(0), (10, 4))
+        >>> place = jnp.arange(4.0)[:, None]
+        >>> taper = gaspari_cohn(distances(place[:1], place), 2.0)
+        >>> observed = Observation([0], 1.0).window(jnp.array([2.0]))
+        >>> moved = LocalEnKF(taper, taper[:, :1])(prior, observed, key=jax.random.key(1)) - prior
+        >>> (jnp.abs(moved).max(axis=0) > 1e-6).tolist()
+        [True, True, False, False]
+    """
+
+    state_taper: Float[Array, "m n"]
+    observation_taper: Float[Array, "m m"]
+
+    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Analyse one window."""
+        count, size = observed.value.shape[0], ensemble.shape[1]
+        if self.state_taper.shape != (count, size) or self.observation_taper.shape != (count, count):
+            raise ValueError(
+                f"{count} observations of {size} variables need tapers {(count, size)} and {(count, count)}, "
+                f"got {self.state_taper.shape} and {self.observation_taper.shape}"
+            )
+        perturbed = observed.perturb(ensemble.shape[0], key=key)
+        perturbed = perturbed + (observed.value - jnp.mean(perturbed, axis=0))
+        predicted = observed.predict(ensemble)
+        A, S = anomalies(ensemble)[1], observed.whiten(anomalies(predicted)[1])
+        taper = self.observation_taper.astype(S.dtype)
+        expected = taper * (S.T @ S) + jnp.eye(count, dtype=S.dtype)
+        weights = jnp.linalg.solve(expected, observed.whiten(perturbed - predicted).T)
+        return ensemble + weights.T @ (self.state_taper.astype(S.dtype) * (S.T @ A))

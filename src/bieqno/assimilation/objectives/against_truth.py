@@ -8,18 +8,18 @@ the runs continue from these analyses. An ensemble that blows up begins anew, as
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.models.forecast import forecast
 from bieqno.assimilation.objectives.objective import Task, check_learning_rate
 from bieqno.assimilation.observation import Filter, PaddedFilter
 from bieqno.assimilation.system import Climate, System
+from bieqno.training import falling_adam
 
 # Each about twice the one before: between them a filter interpolates, beyond them it extrapolates in log N.
 SIZES = (3, 5, 10, 20)
@@ -65,7 +65,7 @@ class AgainstTruth:
             raise ValueError(f"at least one window is differentiated through, got unroll={self.unroll}")
         check_learning_rate(self.learning_rate)
 
-    def task(self, student: Filter, system: System, *, steps: int, key: PRNGKeyArray) -> Task:
+    def task(self, student: Filter, system: System, *, key: PRNGKeyArray) -> Task:
         """Prepare the training: free runs for the climate, and the first ensembles."""
         climate_key, start_key = jax.random.split(key)
         climate = Climate.of(system, key=climate_key)
@@ -76,7 +76,9 @@ class AgainstTruth:
         begun = tuple(_begin(climate, group, k) for k, group in zip(keys, groups, strict=True))
         unroll = self.unroll or (UNROLL if differentiable(system) else 1)
         loss = TruthLoss(system, climate, self.missing, unroll)
-        return Task(loss, runs_and_key, _optimizer(self.learning_rate, steps), IDENTITY, begun)
+        # The analyses of later steps depend on the weights of earlier ones: a short memory of gradients is the better one.
+        optimizer = falling_adam(self.learning_rate, b2=0.99, clip=1.0, warm_up=100)
+        return Task(loss, runs_and_key, optimizer, IDENTITY, begun)
 
 
 def differentiable(system: System) -> bool:
@@ -252,11 +254,3 @@ def _beginnings(
     width = jnp.exp(jax.random.uniform(width_key, (truths, 1, 1), minval=low, maxval=high))
     noise = jax.random.normal(noise_key, (truths, 1 + members, truth.shape[1]))
     return truth, truth[:, None] + width * climate.deviation * (noise[:, :1] + noise[:, 1:])
-
-
-@lru_cache
-def _optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
-    """Return one object for equal arguments, so that trainings of equal shape share one compilation."""
-    schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, min(100, steps // 2), steps)
-    # The analyses of later steps depend on the weights of earlier ones: a short memory of gradients is the better one.
-    return optax.chain(optax.clip_by_global_norm(1.0), optax.adam(schedule, b2=0.99))

@@ -6,13 +6,11 @@ And it sees small ensembles: members drawn from the teacher's many, with the tea
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.lessons import Lessons
@@ -20,6 +18,7 @@ from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.objectives.objective import Task, check_learning_rate
 from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.system import System
+from bieqno.training import falling_adam
 
 IDENTITY = "imitation 3"  # to be counted up when the loss or the source changes
 
@@ -56,7 +55,7 @@ class Imitation:
             if not getattr(self, name) >= 0:
                 raise ValueError(f"a displacement is not negative, got {name}={getattr(self, name)}")
 
-    def task(self, student: Any, system: System, *, steps: int, key: PRNGKeyArray) -> Task:
+    def task(self, student: Any, system: System, *, key: PRNGKeyArray) -> Task:
         """Prepare the training; the key is not needed."""
         lessons = self.lessons
         _check(student, lessons)
@@ -66,7 +65,7 @@ class Imitation:
         # Where the teacher moved nothing, as with nothing observed, its increments give no unit.
         moved = jnp.std(lessons.posterior - lessons.prior)
         loss = ImitationLoss(lessons.observation, jnp.where(moved > 0, moved, 1))
-        return Task(loss, source, _optimizer(self.learning_rate, steps), IDENTITY, microbatches=self.microbatches)
+        return Task(loss, source, falling_adam(self.learning_rate), IDENTITY, microbatches=self.microbatches)
 
 
 class Example(eqx.Module):
@@ -188,9 +187,3 @@ def _check(student: Any, lessons: Lessons) -> None:
         raise ValueError(
             f"the lessons are of {taught} teachers, the filter has {known}: make it with teachers={taught}"
         )
-
-
-@lru_cache
-def _optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
-    """Return one object for equal arguments, so that trainings of equal shape share one compilation."""
-    return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))

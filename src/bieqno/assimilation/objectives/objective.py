@@ -30,7 +30,7 @@ class Objective(Protocol):
     def sizes(self) -> Iterable[int]:
         """Ensemble sizes that the student is trained for, and validated with."""
 
-    def task(self, student: Filter, system: System, *, steps: int, key: PRNGKeyArray) -> Task:
+    def task(self, student: Filter, system: System, *, key: PRNGKeyArray) -> Task:
         """Prepare the training; a ValueError if the student cannot be trained so."""
 
 

@@ -8,21 +8,19 @@ silent: Adam, whose rate falls along a cosine, and mini-batches that hold all va
 
 import time
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import bieqno.assimilation as da
 from bieqno.assimilation.lessons import ARRAYS
 from bieqno.assimilation.objectives.imitation import Example, ImitationLoss
 from bieqno.lab.study import Run
-from bieqno.training import EpochLoss, Epochs, FitResult, StoredData, fit
+from bieqno.training import EpochLoss, Epochs, FitResult, StoredData, falling_adam, fit
 
 PAPER_FORM = "EnNF, paper"
 BATCH = 8  # windows in a mini-batch, each with all its variables
@@ -88,15 +86,10 @@ def _train(
         source,
         steps=epochs * source.batches,
         chunk_steps=max(1, epochs // 200) * source.batches,
-        optimizer=_optimizer(1e-3, epochs * source.batches),
+        optimizer=falling_adam(1e-3),
         source_state=source.start,
         checkpoint=run.cases.checkpoint(name),
         identity="equation 13 over epochs",
         on_progress=run.training(name),
         key=key,
     )
-
-
-@cache
-def _optimizer(learning_rate: float, steps: int) -> optax.GradientTransformation:
-    return optax.adam(optax.cosine_decay_schedule(learning_rate, steps))

@@ -36,12 +36,14 @@ def truth_study(
     trained_on: da.System | None = None,
     climate: bool = False,
     side: int = 0,
+    energy: bool = False,
 ) -> Findings:
     """Train a local filter against the truth, tune the opponents for each network and size, and compare all on unseen truths.
 
     `networks` say by name which observations there are (None for all); the names are the protocols of the rows. `published`
     are rows of others, put beside. The filter is `trained_on` another system, if one is given, and moved to this one. With
     `climate` first ensembles are states of free runs. A system with a `side` is a square, which is kept for pictures.
+    With `energy` whole states are scored, too.
     """
     train_key, truth_key, tune_key, run_key, mask_key = jax.random.split(jax.random.key(run.seed), 5)
     school = trained_on or system
@@ -69,14 +71,14 @@ def truth_study(
         practice = partial(trials, network, size, *s.tuning, tune_key, 1)
         chosen, label = trials(network, size, s.truths, s.windows, truth_key, 0), f"N={size}, {network}"
         return filters.TwinTest(
-            system, chosen, lambda: (practice(), s.tuning[1] // 10), run_key, s.burn_in, label=label
+            system, chosen, lambda: (practice(), s.tuning[1] // 10), run_key, s.burn_in, label=label, energy=energy
         )
 
     def weights(size: int | None) -> Any:
         return filters.as_filter(lesson(size)["filter"])
 
     def learned(size: int | None) -> Any:
-        return weights(size) if trained_on is None else weights(size).on(system, key=train_key)
+        return weights(size) if trained_on is None else weights(size).on(system, free())
 
     ennf = filters.fixed(filters.LEARNED, partial(learned, None))
     classical = [filters.tuned(one, run) for one in opponents]
@@ -91,20 +93,23 @@ def truth_study(
     if run.wants(filters.LEARNED) or (s.fine_tuning and run.wants(FINE_TUNED)):
         lesson(None)
     outcomes = compare(run.between(0.5, 1.0), plan, filters.score_filter, keep=[PICTURE])
-    rows = filters.filter_rows(outcomes)
+    metrics = (*filters.SCORES, filters.ENERGY) if energy else filters.SCORES
+    rows = filters.filter_rows(outcomes, metrics)
     for label, trained in ((filters.LEARNED, (None,)), (FINE_TUNED, s.sizes if s.fine_tuning else ())):
         for size in trained if run.wants(label) else ():
             name = "training" if size is None else f"N={size}"
             facts = {fact: float(lesson(size)[fact]) for fact in ("seconds", "blown_up")}
             rows += [Row.of(name, label, fact, [value], ensemble_size=size) for fact, value in facts.items()]
     rows += [row for row in published if run.wants(row.method)]
-    return rows, _arrays(outcomes, s.windows, side) if outcomes else {}
+    return rows, _arrays(outcomes, metrics, s.windows, side) if outcomes else {}
 
 
-def _arrays(outcomes: Sequence[Outcome[filters.TwinTest]], windows: int, side: int) -> dict[str, xr.Dataset]:
+def _arrays(
+    outcomes: Sequence[Outcome[filters.TwinTest]], metrics: Sequence[str], windows: int, side: int
+) -> dict[str, xr.Dataset]:
     """Return the scores of every truth, and pictures of a square."""
-    scores = np.stack([[outcome.scores[name] for name in filters.SCORES] for outcome in outcomes])
-    labels: dict[str, Any] = {**filters.entry_labels(outcomes), "metric": list(filters.SCORES)}
+    scores = np.stack([[outcome.scores[name] for name in metrics] for outcome in outcomes])
+    labels: dict[str, Any] = {**filters.entry_labels(outcomes), "metric": list(metrics)}
     labels["network"] = ("entry", [outcome.case.about["protocol"] for outcome in outcomes])
     arrays = {"scores": xr.Dataset({"score": (("entry", "metric", "truth"), scores)}, labels)}
     return arrays | ({"fields": fields(outcomes, windows, side)} if side else {})

@@ -18,16 +18,18 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import bieqno.assimilation as da
+from bieqno.assimilation.trials import Assimilation
 from bieqno.lab.compare import DIVERGED, SETTING, Arrays, Case, Method, Outcome
 from bieqno.lab.results import Row
 from bieqno.lab.study import Run
-from bieqno.scores import relative_rmse, rmse
+from bieqno.scores import energy_score, relative_rmse, rmse
 
 INFLATIONS = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35)
 RADII = (3.0, 5.0, 8.0, 12.0)
 JITTERS = (0.1, 0.25, 0.5, 1.0, 1.5)
 LEARNED = "EnNF"
 SCORES = ("rmse", "relative_rmse", "spread_error_ratio", "coverage_90", DIVERGED)
+ENERGY = "energy_score"
 _NORMAL_90 = 1.645  # half the width of the central 90 % of a normal law
 
 
@@ -46,6 +48,7 @@ class TwinTest:
     burn_in: int = 0
     record: da.Record = da.keep_moments
     label: str = ""
+    energy: bool = False  # whether to score whole states by the energy score, too
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,12 @@ def classical_filters(
             tapers = (da.gaspari_cohn(da.distances(there, other, period=period), radius) for other in (here, there))
             return root(da.SerialEnSRF(*tapers), inflation)
 
+        def enkf(inflation: float | Array, radius: float | Array) -> da.Filter:
+            tapers = (da.gaspari_cohn(da.distances(there, other, period=period), radius) for other in (here, there))
+            return da.Inflated(floored(da.LocalEnKF(*tapers)), inflation)
+
         found += [Tuned("LETKF tuned", letkf, local), Tuned("serial EnSRF tuned", serial, local)]
+        found.append(Tuned("local EnKF tuned", enkf, local))
     return {one.name: one for one in found}
 
 
@@ -198,12 +206,34 @@ def as_filter(content: np.ndarray) -> Any:
 
 def run_filter(filter: da.Filter, test: TwinTest) -> dict[str, np.ndarray]:
     """Run a filter on all trials; return what was kept, NaN from a divergence on, and the window of the divergence."""
-    done = da.run_trials(filter, test.system, test.trials, record=test.record, key=test.key)
+    if test.energy:
+        done = da.sweep(EnergyScored(Assimilation(filter, test.system, _moments_and_members, test.key)), test.trials)
+    else:
+        done = da.run_trials(filter, test.system, test.trials, record=test.record, key=test.key)
     kept = done.kept if isinstance(done.kept, dict) else {"mean": done.kept}
     arrays, diverged = {name: np.array(series) for name, series in kept.items()}, np.asarray(done.diverged)
     for trial, series in product(np.flatnonzero(diverged >= 0), arrays.values()):
         series[trial, diverged[trial] :] = np.nan
     return {**arrays, DIVERGED: diverged}
+
+
+def _moments_and_members(
+    prior: Array, posterior: Array, observed: da.Observed, *, key: PRNGKeyArray
+) -> dict[str, Array]:
+    return {**da.keep_moments(prior, posterior, observed, key=key), "members": posterior}
+
+
+class EnergyScored(eqx.Module):
+    """A run of which moments and the energy score of each window are kept: all members of all runs would not fit."""
+
+    run: Assimilation
+
+    def __call__(self, trial: da.Trials) -> da.Run:
+        """Run the trial."""
+        done = self.run(trial)
+        kept = dict(done.kept)
+        kept[ENERGY] = energy_score(trial.twins.truth, kept.pop("members"))
+        return eqx.tree_at(lambda d: d.kept, done, kept)
 
 
 def score_filter(test: TwinTest, found: Arrays) -> dict[str, np.ndarray]:
@@ -215,6 +245,8 @@ def score_filter(test: TwinTest, found: Arrays) -> dict[str, np.ndarray]:
     size = test.trials.ensembles.shape[1]
     mean, spread = jnp.asarray(found["mean"]), jnp.asarray(found["spread"])
     scores = _scores(test.trials.twins.truth, mean, spread, size, test.burn_in)
+    if test.energy:
+        scores[ENERGY] = found[ENERGY][:, test.burn_in :].mean(axis=1)
     return {**{name: np.asarray(value) for name, value in scores.items()}, DIVERGED: found[DIVERGED]}
 
 

@@ -1,9 +1,10 @@
 """One page from stored results, in one file: every claim with its verdict, then each study with its tables and figures."""
 
 import json
+import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -52,19 +53,19 @@ def title_and_caption(figure: str) -> tuple[str, str]:
 
 def write_page(folder: str | os.PathLike[str]) -> Path:
     """Write ``report.html`` from all results in a folder; ValueError if there is none, a damaged one, or one twice."""
-    replace_file(Path(folder) / PAGE_FILE, build_page(_results_in(Path(folder))).encode())
+    replace_file(Path(folder) / PAGE_FILE, build_page(results_in(folder)).encode())
     return Path(folder) / PAGE_FILE
 
 
 def found_in(folder: str | os.PathLike[str]) -> list[tuple[str, str]]:
     """Return what the first screen says of filters and of regression, from all results in a folder: title and sentence."""
-    return [(half.title, half.sentence) for half in headlines(result for result, _ in _results_in(Path(folder)))]
+    return [(half.title, half.sentence) for half in headlines(result for result, _ in results_in(folder))]
 
 
-def _results_in(folder: Path) -> list[tuple[Result, dict[str, bytes]]]:
+def results_in(folder: str | os.PathLike[str]) -> list[tuple[Result, dict[str, bytes]]]:
     """Return all results in a folder with their figures as PNG by name, in the order of the studies."""
     # Hidden folders are left by a run that was killed while it wrote.
-    found = [path.parent for path in sorted(folder.glob(f"*/{METRICS_FILE}")) if path.parent.name[0] != "."]
+    found = [path.parent for path in sorted(Path(folder).glob(f"*/{METRICS_FILE}")) if path.parent.name[0] != "."]
     if not found:
         raise ValueError(f"there are no results in {folder}; make some with: bieqno run demo --out {folder}")
     order = list(EXPERIMENTS)
@@ -84,18 +85,17 @@ def _results_in(folder: Path) -> list[tuple[Result, dict[str, bytes]]]:
     return results
 
 
-def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]]) -> str:
-    """Return the page of some results, each with its figures as PNG by name."""
+def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]], most_numbers: float = math.inf) -> str:
+    """Return the page of some results, each with its figures as PNG by name.
+
+    A figure of the studies that is drawn from more than `most_numbers` is shown as its PNG alone.
+    """
     charts: dict[str, Chart] = {}
     halves = [_half(half, results, charts) for half in headlines(result for result, _ in results)]
-    sections = [_section(result, figures, charts) for result, figures in results]
+    sections = [_section(result, figures, charts, most_numbers) for result, figures in results]
     judged = judge_all(result for result, _ in results)
     verdicts = [one.finding.verdict for one in judged]
     names = [escape(result.experiment) for result, _ in results]
-    config = results[0][0].config
-    version = defaultdict(lambda: "?", config.get("versions", {}))
-    system = config.get("platform", {}).get("system", "unknown system")
-    made = f"bieqno {version['bieqno']}, commit {config.get('commit') or 'unknown'}"
     return Template(asset("page.html")).substitute(
         style=asset("page.css"),
         scripts=scripts(charts),
@@ -104,8 +104,21 @@ def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]]) -> str:
         claims="\n".join(_claim(one) for one in judged),
         navigation="\n".join(f'<a href="#{name}">{name}</a>' for name in names),
         sections="\n".join(sections),
-        origin=escape(f"{made}, JAX {version['jax']}, Python {version['python']}, {system}"),
+        origins="\n".join(_origin(result) for result, _ in results),
     )
+
+
+def _origin(result: Result) -> str:
+    """Return how a result was made, as a row: the results of one page may have been made at different times."""
+    config = result.config
+    version = defaultdict(lambda: "?", config.get("versions", {}))
+    took = f"{config['wall_seconds'] / 60:.1f} min" if "wall_seconds" in config else ""
+    took += f" and {config['cases_resumed']} cases of an earlier run" if config.get("cases_resumed") else ""
+    system = config.get("platform", {}).get("system", "unknown system")
+    code = f"bieqno {version['bieqno']}, commit {config.get('commit') or 'unknown'}"
+    made = f"{code}, JAX {version['jax']}, Python {version['python']}, {system}"
+    cells = (result.preset, config.get("started", ""), took, made, config.get("command", ""))
+    return f'<tr><th scope="row">{escape(result.experiment)}</th>{"".join(f"<td>{escape(c)}</td>" for c in cells)}</tr>'
 
 
 def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]], charts: dict[str, Chart]) -> str:
@@ -135,8 +148,9 @@ def _found(judged: Judged) -> str:
     """Return verdicts, number and source of a form."""
     finding, source = judged.finding, escape(judged.source or "")
     link = f'<a href="#{source}">{source}</a>' if source else ""
+    link += f" at preset {escape(judged.preset)}" if judged.preset else ""
     if judged.preset == SMOKE:
-        link += " at preset smoke, a test run: the verdict means nothing"
+        link += ", a test run: the verdict means nothing"
     number = escape(finding.number) if source else f"<code>{escape(finding.number)}</code> runs it"
     more = "".join(f"<li>{escape(text)}</li>" for text in finding.further)
     further = f"<details><summary>more numbers</summary><ul>{more}</ul></details>" if more else ""
@@ -148,7 +162,7 @@ def _verdict(verdict: Verdict, count: str = "") -> str:
     return f'<span class="verdict {verdict.replace(" ", "-")}">{count}{verdict}</span>'
 
 
-def _section(result: Result, figures: Mapping[str, bytes], charts: dict[str, Chart]) -> str:
+def _section(result: Result, figures: Mapping[str, bytes], charts: dict[str, Chart], most_numbers: float) -> str:
     """Return an experiment: question, claim, tables, figures, settings and command; put its charts into `charts`."""
     parts, shown = result.parts(), []
     for name, part in parts.items():
@@ -157,7 +171,7 @@ def _section(result: Result, figures: Mapping[str, bytes], charts: dict[str, Cha
             shown.append(f"<h3>{escape(about.title)} <small>{escape(name)}</small></h3><p>{escape(about.question)}</p>")
             shown.append(f"<p><b>The paper claims:</b> {escape(about.claim)}</p>")
         shown.append('<h4 class="what">What was measured here</h4>' + html_tables(part))
-        shown += _figures(result, name, part, figures, charts)
+        shown += _figures(result, name, part, figures, charts, most_numbers)
     about = _about(result.experiment)
     texts = {"title": about.title, "question": about.question, "claim": about.claim, "seed": result.seed}
     texts |= {"name": result.experiment, "preset": result.preset, "command": result.config.get("command", "")}
@@ -171,19 +185,28 @@ def _about(name: str) -> Description:
 
 
 def _figures(
-    result: Result, name: str, part: Result, figures: Mapping[str, bytes], charts: dict[str, Chart]
+    result: Result, name: str, part: Result, figures: Mapping[str, bytes], charts: dict[str, Chart], most_numbers: float
 ) -> Iterator[str]:
     """Yield the interactive figures of a part, with static ones for print, then the static figures that remain."""
     used: set[str] = set()
     for chart in (filter_charts if protocols(part) else regression_charts)(part):
-        identity = f"{result.experiment}-{name}-{chart.name}"
-        charts[identity] = chart
+        identity, texts = f"{result.experiment}-{name}-{chart.name}", title_and_caption(chart.name)
         stored = [figure_name(result, name, static) for static in chart.static]
         used.update(stored)
         images = [figures[key] for key in stored if key in figures]
-        yield live_figure(chart, identity, title_and_caption(chart.name), images)
+        if images and chart.table.size > most_numbers:
+            yield _still_figure(images, *texts)
+        else:
+            charts[identity] = chart
+            yield live_figure(chart, identity, texts, images)
     prefix = figure_name(result, name, "")
     for key, image in figures.items():
         if key.startswith(prefix) and key not in used:
-            caption = escape(title_and_caption(key.removeprefix(prefix))[1])
-            yield f'<figure><img alt="{caption}" src="{image_address(image)}"><figcaption>{caption}</figcaption></figure>'
+            yield _still_figure([image], "", title_and_caption(key.removeprefix(prefix))[1])
+
+
+def _still_figure(images: Iterable[bytes], title: str, caption: str) -> str:
+    """Return a figure of images alone, each as PNG."""
+    headed, caption = f"<h4>{escape(title)}</h4>" if title else "", escape(caption)
+    shown = "".join(f'<img alt="{escape(title) or caption}" src="{image_address(image)}">' for image in images)
+    return f"<figure>{headed}{shown}<figcaption>{caption}</figcaption></figure>"

@@ -6,7 +6,7 @@ for each case, with a column per metric; where only one metric was measured, the
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from bieqno.lab.results import Result, Row
@@ -45,7 +45,7 @@ _PROTOCOLS = {
     "unseen": "Unseen truths: no filter was trained or tuned on them",
 }
 # An oracle knows what no method can know, and the process chosen by its likelihood repeats the row of another.
-_NOT_COMPARED = ("gp-best", "gp-true", "limit")
+NOT_COMPARED = ("gp-best", "gp-true", "limit")
 
 
 class Pivot(NamedTuple):
@@ -61,18 +61,24 @@ class Pivot(NamedTuple):
 
     def best(self, column: str) -> str | None:
         """Return the best method of a column; None if there is none to compare it with."""
-        loss = self.metrics[self.columns.index(column)].loss
-        found = [line[column] for m, line in self.lines.items() if column in line and m not in _NOT_COMPARED]
-        finite = [row for row in found if not math.isnan(row.value)]
-        if loss is None or len(found) < 2 or not finite:
-            return None
-        return min(finite, key=lambda row: rank(row, loss)).method
+        rows = [line[column] for line in self.lines.values() if column in line]
+        best = best_row(rows, self.metrics[self.columns.index(column)])
+        return best.method if best else None
 
     def cells(self, line: Mapping[str, Row]) -> Iterator[tuple[Row | None, Metric, bool]]:
         """Return for each column the row, its metric and whether it is the best."""
         for column, metric in zip(self.columns, self.metrics, strict=True):
             row = line.get(column)
             yield row, metric, row is not None and row.method == self.best(column)
+
+
+def best_row(rows: Iterable[Row], metric: Metric) -> Row | None:
+    """Return the best of the rows of several methods; None if there is none to compare it with."""
+    found, loss = [row for row in rows if row.method not in NOT_COMPARED], metric.loss
+    finite = [row for row in found if not math.isnan(row.value)]
+    if loss is None or len(found) < 2 or not finite:
+        return None
+    return min(finite, key=lambda row: rank(row, loss))
 
 
 def rank(row: Row, loss: Callable[[float], float] = float) -> tuple[int, float]:

@@ -40,11 +40,12 @@ PRESETS = {
 
 def ring(size: int = 40, *, all_observed: bool = False) -> System:
     """Return the set-up of the benchmark on a ring of any length, every fourth variable observed or all of them."""
-    model, places, step = Lorenz96(size, 8.0, window=0.15, step=0.05), Places.grid(size, period=float(size)), 4
+    model, places, step = Lorenz96(size, 8.0, window=0.15, step=0.03), Places.grid(size, period=float(size)), 4
     # By a slice where there are many: a list of a quarter of a million numbers would be compiled in.
     observed = range(0, size, 1 if all_observed else step) if size <= 1000 else lambda z: z[::step]
     there = None if size <= 1000 else places.at(range(0, size, step))
-    return System(model, Observation(observed, 1.0), jnp.full(size, 8.0), places, 1e3, observation_places=there)
+    observation, rest = Observation(observed, 1.0), jnp.full(size, 8.0)
+    return System(model, observation, rest, places, 1e3, observation_places=there, spread=1.0)
 
 
 def opponents(system: System, radius: tuple[float, ...] = (4.0, 6.0, 9.0, 13.0, 19.0)) -> dict[str, Tuned]:

@@ -99,7 +99,11 @@ def read_system_file(path: Path) -> SystemFile:
     places = find_places("model", n, settings.model.period)
     others = find_places("observation", m, None if places is None else places.period)
     try:
-        system = System(model, observation, state, places, settings.model.limit, observation_places=others)
+        limit, about = (
+            settings.model.limit,
+            dict[str, Any](observation_places=others, spread=jnp.full(n, spread, float)),
+        )
+        system = System(model, observation, state, places, limit, **about)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     teacher = find("training", "teacher", lambda item: check_filter(_object(item), system)) or EnKF(centred=False)

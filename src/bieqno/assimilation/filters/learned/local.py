@@ -257,11 +257,11 @@ class LocalEnNF(eqx.Module):
             )
         return dataclasses.replace(self, neighbourhoods=neighbourhoods)
 
-    def on(self, system: System, *, key: PRNGKeyArray) -> "LocalEnNF":
-        """Return the same weights for another system: at its places, and in the units of its climate."""
+    def on(self, system: System, climate: Climate) -> "LocalEnNF":
+        """Return the same weights for another system: at its places, and in the units of its `Climate.of(system, key=...)`."""
         around = system.neighbourhoods(self.neighbourhoods.radius, self.neighbourhoods.reach)
-        climate, extent = _units(Climate.of(system, key=key).states, np.asarray(around.variables))
-        return dataclasses.replace(self.at(around), climate=climate, extent=extent)
+        units, extent = _units(climate.states, np.asarray(around.variables))
+        return dataclasses.replace(self.at(around), climate=units, extent=extent)
 
 
 def _bounded(log: Float[Array, "*s"]) -> Float[Array, "*s"]:

@@ -1,0 +1,64 @@
+"""What is kept of results: a smaller page, and numbers that say how they were made."""
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+import synthetic
+from matplotlib.figure import Figure
+
+from bieqno.lab.report.kept import keep_results
+from bieqno.lab.results import Result, Row, write_result
+
+CONFIG = {
+    "command": "bieqno run lorenz63 --preset paper --seed 0",
+    "started": "2026-11-17T12:02:06Z",
+    "wall_seconds": 930.0,
+    "commit": "d23dfdd185cb",
+    "code": "a5d5e3ec5c4c",
+    "versions": {"bieqno": "0.1.0", "jax": "0.9.2", "python": "3.11.7"},
+    "platform": {"system": "Linux-6.1-build-of-somebody", "machine": "x86_64", "cores": 2},
+    "cache": "/home/somebody/cache",
+}
+ROWS = (
+    Row.of("N=2", "EnKF", "relative_rmse", [], ensemble_size=2, protocol="paper", diverged=3),
+    Row.of("N=2", "EnNF", "relative_rmse", [0.1, 0.2], ensemble_size=2, protocol="paper", diverged=0),
+)
+
+
+def test_the_numbers_are_those_of_the_result_and_name_no_machine(tmp_path):
+    write_result(Result("lorenz63", "paper", 0, ROWS, config=CONFIG), tmp_path / "runs")
+    page = keep_results(tmp_path / "runs", tmp_path / "docs" / "results")
+    assert sorted(path.name for path in page.parent.iterdir()) == ["index.html", "lorenz63.json"]
+    text = (page.parent / "lorenz63.json").read_text()
+    stored = json.loads(text)
+    for name in ("command", "started", "wall_seconds", "commit", "code", "versions"):
+        assert stored[name] == CONFIG[name]
+    assert (stored["experiment"], stored["preset"], stored["seed"]) == ("lorenz63", "paper", 0)
+    assert stored["rows"] == json.loads((tmp_path / "runs" / "lorenz63" / "metrics.json").read_text())["rows"]
+    assert [(row["value"], row["diverged"]) for row in stored["rows"]] == [(None, 3), (pytest.approx(0.15), 0)]
+    for words in (text, page.read_text()):
+        assert "somebody" not in words
+    # Which result, of which preset, made when and by which command.
+    row = r'<th scope="row">lorenz63</th><td>paper</td><td>2026-11-17T12:02:06Z</td><td>15.5 min</td><td>.*Linux</td>'
+    assert re.search(rf"{row}<td>{CONFIG['command']}</td>", page.read_text())
+
+
+def test_figures_of_many_numbers_are_kept_as_images(tmp_path):
+    result = replace(synthetic.trig(), config=CONFIG)
+    write_result(result, tmp_path / "runs", {name: Figure() for name in ("maps", "reliability")})
+    text = keep_results(tmp_path / "runs", tmp_path / "kept").read_text()
+    assert 'id="trig-2d-trig-2d-reliability"' in text
+    assert 'id="trig-2d-trig-2d-maps"' not in text
+    assert "<figure><h4>" in text
+    assert text.count("<img") == 2
+
+
+def test_numbers_without_a_result_are_refused_before_anything_is_written(tmp_path):
+    write_result(Result("lorenz63", "paper", 0, ROWS, config=CONFIG), tmp_path / "runs")
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "mnmef.json").write_text("{}")
+    with pytest.raises(ValueError, match=r"mnmef\.json"):
+        keep_results(tmp_path / "runs", tmp_path / "kept")
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["mnmef.json"]
