@@ -30,6 +30,7 @@ INSIDE = {
     "assimilation": [
         ["storage"],  # knows every class that a file may name
         ["training"],
+        ["validation"],
         ["objectives"],
         ["lessons", "dataset"],
         ["tuning"],

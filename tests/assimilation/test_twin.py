@@ -355,7 +355,7 @@ def test_a_network_says_what_is_observed_in_each_window():
 
 def test_members_may_be_states_of_the_climate():
     system = System(Lorenz96(8), Observation([0], 1.0), jnp.full(8, 8.0))
-    climate = Climate.of(system, spin=5, key=jax.random.key(1))
+    climate = Climate.of(system, key=jax.random.key(1))
     trials = make_trials(system, 2, truths=2, members=4, spin=1, climate=climate, key=jax.random.key(0))
     states = {row.tobytes() for row in np.asarray(climate.states)}
     members = {row.tobytes() for row in np.asarray(trials.ensembles).reshape(8, 8)}
