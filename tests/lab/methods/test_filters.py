@@ -1,14 +1,17 @@
 """Filters as methods: scores by their definitions, classical filters that fit the system, tuned once."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from bieqno import assimilation
-from bieqno.assimilation import EnKF, Lorenz63, Lorenz96, Observation, Places, System, make_trials
+from bieqno.assimilation import EnKF, Lorenz63, Lorenz96, Observation, Places, System, keep_ensembles, make_trials
 from bieqno.lab.methods.filters import Tuned, TwinTest, classical_filters, run_filter, score_filter, tuned
 from bieqno.lab.study import Run
+from bieqno.scores import energy_score
 
 KEY = jax.random.key(0)
 SYSTEM = System(Lorenz63(window=0.25), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]), limit=1e3)
@@ -35,6 +38,16 @@ def test_scores_are_what_they_are_called():
     for name, values in expected.items():
         np.testing.assert_allclose(scores[name], values, rtol=1e-4, err_msg=name)
     assert scores["diverged"].tolist() == [-1, -1]
+
+
+def test_the_energy_score_is_that_of_whole_states():
+    test = a_test(burn_in=2, energy=True)
+    found = run_filter(EnKF(), test)
+    plain = run_filter(EnKF(), replace(test, energy=False))
+    np.testing.assert_array_equal(found["mean"], plain["mean"])
+    members = run_filter(EnKF(), replace(test, energy=False, record=keep_ensembles))["posterior"]
+    expected = jax.vmap(energy_score)(test.trials.twins.truth, jnp.asarray(members))[:, 2:].mean(axis=1)
+    np.testing.assert_allclose(score_filter(test, found)["energy_score"], expected, rtol=1e-5)
 
 
 def test_what_comes_after_a_divergence_is_missing():

@@ -10,7 +10,7 @@ from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.pivots import error_metric, pivots
 from bieqno.lab.report.tables import html_tables
-from bieqno.lab.studies import EXPERIMENTS, Cases, Result, Row, irregular, large, mnmef, qg
+from bieqno.lab.studies import EXPERIMENTS, Cases, Result, Row, irregular, large, mnmef, psef, qg
 
 SMALL = {"width": 8, "channels": 2}
 TINY = {"student": SMALL, "training": {"sizes": {2: 4}, "steps": 2}, "validation": SMOKE_VALIDATION}
@@ -43,6 +43,14 @@ def test_a_study_trains_tunes_scores_and_goes_on_where_it_was(tmp_path):
 def test_published_rows_stand_beside_and_are_marked():
     rows = mnmef.EXPERIMENT.run("quick", only=["MNMEF (published)"]).rows
     assert {row.ensemble_size: row.value for row in rows} == {5: 1.61, 10: 1.48, 20: 1.35, 40: 1.25, 100: 1.15}
+
+
+def test_squares_and_arctangents_have_places_and_published_scores():
+    rows = psef.EXPERIMENT.run("quick", only=["PSEF (published)"]).rows
+    assert {(row.protocol, row.ensemble_size): row.value for row in rows}["x^2", 40] == 10.3
+    assert len(rows) == 15
+    for name in psef.MAPS:
+        np.testing.assert_array_equal(psef.ring(name).observation_places.positions[:, 0], np.arange(0.0, 40.0, 4.0))
 
 
 @pytest.mark.parametrize("name", irregular.NETWORKS)

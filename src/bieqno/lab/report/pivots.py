@@ -26,6 +26,7 @@ ERRORS = {"relative_rmse": Metric("relative RMSE", ".3f"), "rmse": Metric("RMSE"
 FILTER_METRICS = ERRORS | {
     "spread_error_ratio": Metric("spread / error", ".2f", lambda value: abs(math.log(max(value, 1e-9)))),
     "coverage_90": Metric("coverage of the 90 % interval", ".2f", lambda value: abs(value - 0.9)),
+    "energy_score": Metric("energy score", ".2f"),
     "seconds": Metric("seconds for one analysis", ".3g"),
     "mebibytes": Metric("memory of one analysis, MiB", ",.0f"),
 }

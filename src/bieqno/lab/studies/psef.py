@@ -70,8 +70,7 @@ def study(s: FilterSettings, run: Run) -> Findings:
         ]
         own = [mnmef.letkf(system)]
         own_rows, arrays = truth_study(s, part, system, own, networks={name: None}, published=published, energy=True)
-        # What is said of the training, which has no protocol, is told apart by its case.
-        rows += [row if row.protocol else replace(row, case=f"{row.case}, {name}") for row in own_rows]
+        rows += [replace(row, case=f"{row.case}, {name}") if row.case == "training" else row for row in own_rows]
         found += arrays.values()
     return rows, {"scores": xr.concat(found, "entry")} if found else {}
 
