@@ -30,6 +30,7 @@ INSIDE = {
     "assimilation": [
         ["storage"],  # knows every class that a file may name
         ["training"],
+        ["validation"],
         ["objectives"],
         ["lessons", "dataset"],
         ["tuning"],
@@ -38,9 +39,9 @@ INSIDE = {
         ["filters.learned"],
         ["filters"],
         ["system"],
-        ["models", "observation"],
+        ["models", "observation", "observation_places"],
         ["laws", "geometry"],
-        ["krylov", "linalg"],
+        ["krylov", "linalg", "places"],
     ],
     "regression": [
         ["estimators"],

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bieqno.assimilation import (
+    Climate,
     LocalEnNF,
     Lorenz96,
     Neighbourhoods,
@@ -180,6 +181,20 @@ def test_a_large_ring_is_as_many_small_ones(filter):
     prior = jnp.tile(PRIOR, times)
     found = eqx.filter_jit(lambda f: f(prior, observed, key=jax.random.key(1)))(filter.at(places))
     np.testing.assert_allclose(found, jnp.tile(analyse(filter, PRIOR, VALUE, around(OBSERVED)), times), **CLOSE)
+
+
+def test_the_same_weights_serve_another_system_in_its_own_units(filter):
+    ring, key = Places.grid(2 * SIZE, period=2.0 * SIZE), jax.random.key(0)
+    state = 10 * jnp.tile(PRIOR[0], 2)
+    system = System(lambda z: jnp.roll(z, 1), Observation([0, 5, 9, 20], 3.0), state, ring)
+    climate = Climate.of(system, key=key)
+    moved, states = filter.on(system, climate), climate.states
+    np.testing.assert_allclose(moved.climate.scale, [states.std()], rtol=1e-4)
+    # A quarter beyond the farthest state.
+    farthest = jnp.abs(states - moved.climate.mean).max() / moved.climate.scale
+    np.testing.assert_allclose(moved.extent, 1.25 * farthest, rtol=1e-4)
+    assert moved.neighbourhoods.variables.shape == (2 * SIZE,)
+    assert eqx.tree_equal(moved.correction, filter.correction)
 
 
 def irregular(count, seed):

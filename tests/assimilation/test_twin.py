@@ -11,6 +11,7 @@ import pytest
 from bieqno.assimilation import (
     ETKF,
     LETKF,
+    Climate,
     EnKF,
     Inflated,
     Lorenz63,
@@ -18,6 +19,7 @@ from bieqno.assimilation import (
     Observation,
     Observations,
     Places,
+    Shifted,
     System,
     cycle,
     keep_ensembles,
@@ -333,3 +335,30 @@ def test_tuning_finds_the_optimum_and_handles_divergence(tmp_path):
         tune(lambda i: ETKF(), {"i": [1.0]}, SYSTEM, trials, burn_in=59, rungs=2, key=KEY)
     with pytest.raises(ValueError, match="burn_in=-3"):
         tune(lambda i: ETKF(), {"i": [1.0]}, SYSTEM, trials, burn_in=-3, key=KEY)
+
+
+def test_a_network_says_what_is_observed_in_each_window():
+    """The same for a simulation, for trials and for training: a new offset each time."""
+    system = System(Lorenz96(12), Observation(range(12), 1.0), jnp.full(12, 8.0), network=Shifted(12, 3))
+    seen = np.asarray(simulate(system, 40, key=jax.random.key(0)).observations.mask)
+    assert (seen.sum(axis=1) == 3).all()
+    assert {tuple(np.flatnonzero(row)) for row in seen} == {(k, k + 4, k + 8) for k in range(4)}
+    trials = make_trials(system, 6, truths=2, members=3, spin=1, key=jax.random.key(0))
+    first, second = np.asarray(trials.twins.observations.mask)
+    assert (first != second).any()
+    assert system.present(5, key=jax.random.key(0)).shape == (5, 12)
+    with pytest.raises(ValueError, match=r"each of 2 values whether it is there, got shape \(12,\)"):
+        System(Lorenz96(12), Observation([0, 1], 1.0), jnp.full(12, 8.0), network=Shifted(12, 3))
+    with pytest.raises(ValueError, match="count=13"):
+        Shifted(12, 13)
+
+
+def test_members_may_be_states_of_the_climate():
+    system = System(Lorenz96(8), Observation([0], 1.0), jnp.full(8, 8.0))
+    climate = Climate.of(system, key=jax.random.key(1))
+    trials = make_trials(system, 2, truths=2, members=4, spin=1, climate=climate, key=jax.random.key(0))
+    states = {row.tobytes() for row in np.asarray(climate.states)}
+    members = {row.tobytes() for row in np.asarray(trials.ensembles).reshape(8, 8)}
+    assert members <= states
+    with pytest.raises(ValueError, match="4000 members need as many states"):
+        make_trials(system, 2, truths=1, members=4000, spin=1, climate=climate, key=jax.random.key(0))

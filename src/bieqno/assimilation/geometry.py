@@ -1,78 +1,19 @@
-"""Where things are, what lies near every variable, and how an influence fades with distance."""
+"""What lies near every variable, and how an influence fades with distance."""
 
-from collections.abc import Sequence
-from typing import TypeAlias
+import dataclasses
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
-Positions: TypeAlias = Float[Array | np.ndarray, "_ _"]  # one row per point
-Period: TypeAlias = float | tuple[float, ...] | None
+from bieqno.assimilation.places import Period, Places, Positions, box_of, check_space, ways, wrapped
 
 DIGITS = 6  # to which relative positions are told apart, in units of the radius
 ENOUGH = 40  # observations near a variable: more hardly change its analysis
 FEW = 32  # patterns up to which a product with ones and zeros is quicker than looking up
-
-
-class Places:
-    """Where values are, and of which kind each is: the variables of a state, or observations.
-
-    A value like a number or a text: equal places are equal, and none can be changed. `kinds` are the numbers of the fields
-    that they belong to, from 0, and `period` the circumference of space, infinite for dimensions that are not periodic.
-
-    Example:
-        >>> ring = Places(jnp.arange(40.0)[:, None], period=40.0)
-        >>> ring.at([0, 4, 8]).positions[:, 0].tolist()
-        [0.0, 4.0, 8.0]
-        >>> Places.apart(3).kinds.tolist()
-        [0, 1, 2]
-    """
-
-    def __init__(
-        self,
-        positions: Float[Array | np.ndarray, "n d"],
-        kinds: Sequence[int] | Int[Array | np.ndarray, "n"] | None = None,
-        *,
-        period: Period = None,
-    ) -> None:
-        self.positions = np.array(positions, float)
-        if self.positions.ndim != 2:
-            raise ValueError(f"positions have one row per value, got shape {self.positions.shape}")
-        count, dimensions = self.positions.shape
-        self.kinds = np.zeros(count, int) if kinds is None else np.array(kinds, int)
-        if self.kinds.shape != (count,) or (count and self.kinds.min() < 0):
-            raise ValueError(f"{count} positions need as many kinds, counted from 0; got {self.kinds}")
-        self.period = None if period is None else tuple(np.broadcast_to(period, dimensions).tolist())
-        self.positions.flags.writeable = self.kinds.flags.writeable = False
-
-    @classmethod
-    def grid(cls, *shape: int, fields: int = 1, period: Period = None) -> "Places":
-        """Return a regular grid with spacing one, field after field, the last dimension running fastest."""
-        points = np.stack(np.meshgrid(*(np.arange(size, dtype=float) for size in shape), indexing="ij"), axis=-1)
-        points = points.reshape(-1, len(shape))
-        return cls(np.tile(points, (fields, 1)), np.repeat(np.arange(fields), len(points)), period=period)
-
-    @classmethod
-    def apart(cls, count: int) -> "Places":
-        """Return values without positions, each of its own kind: everything is near everything."""
-        return cls(np.zeros((count, 1)), np.arange(count))
-
-    def at(self, numbers: Sequence[int] | Int[np.ndarray, "k"]) -> "Places":
-        """Return some of them, such as those that are observed."""
-        chosen = np.asarray(numbers, int)
-        return Places(self.positions[chosen], self.kinds[chosen], period=self.period)
-
-    def _identity(self) -> tuple[object, ...]:
-        return self.positions.shape, self.positions.tobytes(), self.kinds.tobytes(), self.period
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Places) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
 
 
 def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, "..."]) -> Float[Array, "*s"]:
@@ -93,22 +34,6 @@ def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, "...
     safe = jnp.maximum(r, 1)
     outer = 4 + safe * (-5 + safe * (5 / 3 + safe * (5 / 8 + safe * (-1 / 2 + safe / 12)))) - 2 / (3 * safe)
     return jnp.where(r <= 1, inner, jnp.where(r < 2, jnp.maximum(outer, 0), 0))
-
-
-def distances(first: Positions, second: Positions, *, period: Period = None) -> Float[Array, "k l"]:
-    """Return Euclidean distances between all pairs, round the shorter way where space is periodic.
-
-    Example:
-        >>> here, there = jnp.array([[359.0, 0.0]]), jnp.array([[2.0, 4.0]])  # longitude and latitude
-        >>> distances(here, there, period=(360.0, float("inf"))).item()
-        5.0
-    """
-    _check_space(np.shape(first), np.shape(second), period)
-    gap = jnp.abs(jnp.asarray(first)[:, None] - jnp.asarray(second)[None])
-    if period is not None:
-        length = jnp.asarray(period, gap.dtype)
-        gap = jnp.minimum(gap % length, length - gap % length)
-    return jnp.sqrt(jnp.sum(gap**2, axis=-1))
 
 
 class Neighbours(eqx.Module):
@@ -135,12 +60,12 @@ class Neighbours(eqx.Module):
             [0.0, 1.0, 1.0]
         """
         here, there = np.asarray(variables, float), np.asarray(observations, float)
-        _check_space(here.shape, there.shape, period)
+        check_space(here.shape, there.shape, period)
         if not len(there):
             return cls(jnp.zeros((len(here), 0), int), jnp.zeros((len(here), 0)), 0, float(radius))
-        box = _box(period, here.shape[1])
-        here = _wrapped(here, box)
-        tree = KDTree(_wrapped(there, box), boxsize=box)
+        box = box_of(period, here.shape[1])
+        here = wrapped(here, box)
+        tree = KDTree(wrapped(there, box), boxsize=box)
         most = len(there)
         if np.isfinite(radius):
             most = max(1, int(np.max(tree.query_ball_point(here, radius, return_length=True))))
@@ -148,6 +73,10 @@ class Neighbours(eqx.Module):
         found = np.where(found <= radius, found, np.inf)
         # Neighbours beyond the radius keep a valid number, and a weight of zero by their distance.
         return cls(jnp.asarray(numbers, int), jnp.asarray(found, float), len(there), float(radius))
+
+    def now(self, mask: Bool[Array, "m"]) -> "Neighbours":
+        """Return the neighbours among values that are present: these, for the others have no weight."""
+        return self
 
 
 class Stencil(eqx.Module):
@@ -174,15 +103,11 @@ class Stencil(eqx.Module):
     @classmethod
     def within(cls, radius: float, here: Places, there: Places) -> "Stencil":
         """Return all of `there` within a radius of each of `here`."""
-        if here.period != there.period:
-            raise ValueError(f"both places are of one space, got periods {here.period} and {there.period}")
         if not (radius > 0 and np.isfinite(radius)):
             raise ValueError(f"a radius is positive and finite, got {radius}")
         near = Neighbours.within(radius, here.positions, there.positions, period=here.period)
         indices = np.asarray(near.indices)
-        offset = there.positions[indices] - here.positions[:, None]
-        box = _box(here.period, offset.shape[-1])
-        offset = _wrapped(offset + box / 2, box) - box / 2
+        offset = here.offsets(there, indices)
         present = np.isfinite(np.asarray(near.distance))
         # Rounded, so that rounding makes no pattern; and never minus zero, which is another pattern than zero.
         offset = np.where(present[..., None], np.round(offset / radius, DIGITS), 0) + 0.0
@@ -203,6 +128,21 @@ class Stencil(eqx.Module):
             jnp.asarray(kinds[first]),
         )
 
+    def among(self, mask: Bool[Array, "m"]) -> "Stencil":
+        """Return what is near among values that are present: this, for the others have no weight."""
+        return self
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers of an offset."""
+        return self.offset.shape[-1]
+
+    def neighbours(self, radius: float, observations: int) -> Neighbours:
+        """Return the same for the `LETKF`, with distances alone; `radius` is the unit of the offsets."""
+        offset, present = (jnp.moveaxis(self.spread(x), -1, 0) for x in (self.offset, self.present))
+        distance = jnp.where(present > 0, radius * jnp.sqrt(jnp.sum(offset**2, axis=-1)), jnp.inf)
+        return Neighbours(self.indices, jnp.broadcast_to(distance, self.indices.shape), observations)
+
     def spread(self, table: Float[Array, "P *s"], pattern: Int[Array, "b"] | None = None) -> Float[Array, "*s _"]:
         """Return what was made for each pattern, for some places (all by default), which come last; one pattern stays one."""
         last, pattern = jnp.moveaxis(table, 0, -1), self.pattern if pattern is None else pattern
@@ -211,6 +151,72 @@ class Stencil(eqx.Module):
         if len(table) <= FEW:
             return jnp.tensordot(last, (pattern == jnp.arange(len(table))[:, None]).astype(table.dtype), 1)
         return last[..., pattern]
+
+
+class Candidates(eqx.Module):
+    """Places that may be observed, of which a few are at any one time: what is near is looked for in each window.
+
+    In place of a `Stencil` of all candidates, which would be long and nearly empty. At most the first `most` values that are
+    present are used, and of these the `nearest` of each variable.
+
+    Example:
+        >>> ring = Places.grid(40, period=40.0)
+        >>> anywhere = Candidates.of(ring, ring, radius=4.0, most=2)
+        >>> anywhere.among(jnp.arange(40) == 3).offset[1, :, 0].tolist()  # from place 1 to 3
+        [0.5, 0.0]
+    """
+
+    here: Float[Array, "n d"]
+    there: Float[Array, "m d"]
+    kinds: tuple[Int[Array, "n"], Int[Array, "m"]]
+    box: tuple[float, ...] = eqx.field(static=True)
+    on_sphere: bool = eqx.field(static=True)
+    within: float = eqx.field(static=True)
+    radius: float = eqx.field(static=True)  # largest one of a taper
+    most: int = eqx.field(static=True)
+    nearest: int = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, here: Places, there: Places, *, radius: float, most: int, nearest: int = 2 * ENOUGH) -> "Candidates":
+        """Take variables and candidates."""
+        if not (radius > 0 and np.isfinite(radius)) or most < 1 or nearest < 1:
+            raise ValueError(f"expected a finite radius and numbers of at least 1, got {radius}, {most} and {nearest}")
+        here.offsets(there, np.zeros((len(here.positions), 0), int))  # refuses places of two spaces
+        box = tuple(box_of(here.period, here.positions.shape[1]).tolist())
+        kinds = jnp.asarray(here.kinds), jnp.asarray(there.kinds)
+        places = jnp.asarray(here.positions, float), jnp.asarray(there.positions, float)
+        most = min(most, len(there.positions))
+        return cls(*places, kinds, box, here.on_sphere, float(radius), float(radius), most, min(nearest, most))
+
+    @property
+    def dimensions(self) -> int:
+        """Numbers of an offset."""
+        return 2 if self.on_sphere else self.here.shape[1]
+
+    def among(self, mask: Bool[Array, "m"]) -> Stencil:
+        """Return what is near each variable of the observations that are present."""
+        if not isinstance(mask, jax.core.Tracer) and int(jnp.sum(mask)) > self.most:  # a traced one has no value yet
+            raise ValueError(f"at most {self.most} values are expected at once, got {int(jnp.sum(mask))}")
+        chosen = jnp.nonzero(mask, size=self.most, fill_value=0)[0]
+        real = jnp.arange(self.most) < jnp.sum(mask)
+        box = np.array(self.box, self.here.dtype)
+        everything = jnp.broadcast_to(self.there[chosen], (len(self.here), self.most, self.there.shape[1]))
+        square = jnp.sum(ways(self.here, everything, box, on_sphere=False) ** 2, axis=-1)
+        found, order = jax.lax.top_k(-jnp.where(real, square, jnp.inf), self.nearest)
+        indices, present = chosen[order], -found <= self.within**2
+        offset = ways(self.here, self.there[indices], box, on_sphere=self.on_sphere) / self.within
+        variables, observations = self.kinds
+        kinds = jnp.where(present, observations[indices], 0)
+        offset = jnp.where(present[..., None], offset, 0)
+        return Stencil(indices, jnp.arange(len(indices)), offset, present.astype(offset.dtype), variables, kinds)
+
+    def now(self, mask: Bool[Array, "m"]) -> Neighbours:
+        """Return the neighbours of each variable among the observations that are present."""
+        return self.among(mask).neighbours(self.within, len(self.there))
+
+    def neighbours(self, radius: float, observations: int) -> "Candidates":
+        """Return the same for the `LETKF`, with tapers of any radius."""
+        return dataclasses.replace(self, radius=np.inf)
 
 
 class Neighbourhoods(eqx.Module):
@@ -225,7 +231,7 @@ class Neighbourhoods(eqx.Module):
         ([1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 2.0, 1.0], (8, 3))
     """
 
-    near: Stencil  # for each variable the observations within the radius
+    near: Stencil | Candidates  # for each variable the observations within the radius
     beside: Stencil  # for each variable the variables within reach, itself among them
     variables: Int[Array, "n"]  # kind of each
     observations: Int[Array, "m"]  # likewise
@@ -233,10 +239,14 @@ class Neighbourhoods(eqx.Module):
     reach: float = eqx.field(static=True)
 
     @classmethod
-    def of(cls, variables: Places, observations: Places, *, radius: float, reach: float) -> "Neighbourhoods":
-        """Find what is near."""
+    def of(
+        cls, variables: Places, observations: Places, *, radius: float, reach: float, at_once: int | None = None
+    ) -> "Neighbourhoods":
+        """Find what is near; of candidates of which at most `at_once` are observed, in each window."""
         return cls(
-            Stencil.within(radius, variables, observations),
+            Stencil.within(radius, variables, observations)
+            if at_once is None
+            else Candidates.of(variables, observations, radius=radius, most=at_once),
             Stencil.within(reach, variables, variables),
             jnp.asarray(variables.kinds),
             jnp.asarray(observations.kinds),
@@ -245,21 +255,24 @@ class Neighbourhoods(eqx.Module):
         )
 
 
-def near_radius(here: Places, there: Places) -> float:
+def near_radius(here: Places, there: Places, at_once: int | None = None) -> float:
     """Return the radius within which a variable has about `ENOUGH` observations, or all of them where they are fewer.
+
+    Of candidates of which at most `at_once` are observed it has so many more.
 
     Example:
         >>> ring = Places.grid(400, period=400.0)
         >>> near_radius(ring, ring), near_radius(ring, ring.at(range(0, 400, 40)))
         (20.0, 200.0)
     """
-    box = _box(here.period, here.positions.shape[1])
-    points = _wrapped(here.positions, box)
+    box = box_of(here.period, here.positions.shape[1])
+    points = wrapped(here.positions, box)
     if not len(there.positions):
         return 1.0
     sample = points[:: max(1, len(points) // 1000)]
-    tree = KDTree(_wrapped(there.positions, box), boxsize=box)
-    found = tree.query(sample, k=[min(ENOUGH, len(there.positions))])[0]
+    tree = KDTree(wrapped(there.positions, box), boxsize=box)
+    share = 1.0 if at_once is None else min(1.0, at_once / len(there.positions))
+    found = tree.query(sample, k=[min(round(ENOUGH / share), len(there.positions))])[0]
     return float(np.max(found)) or 1.0
 
 
@@ -270,30 +283,8 @@ def spacing(places: Places) -> float:
         >>> spacing(Places.grid(40, fields=2, period=40.0).at(range(0, 80, 4)))
         4.0
     """
-    box = _box(places.period, places.positions.shape[1])
-    points = np.unique(_wrapped(places.positions, box), axis=0)
+    box = box_of(places.period, places.positions.shape[1])
+    points = np.unique(wrapped(places.positions, box), axis=0)
     if len(points) < 2:
         return 1.0
     return float(np.median(KDTree(points, boxsize=box).query(points, k=2)[0][:, 1]))
-
-
-def _check_space(first: tuple[int, ...], second: tuple[int, ...], period: Period) -> None:
-    """Refuse positions and periods that do not go together."""
-    if len(first) != 2 or len(second) != 2 or first[1] != second[1]:
-        raise ValueError(f"positions are rows of the same length, one per point; got shapes {first} and {second}")
-    lengths = np.atleast_1d(np.inf if period is None else np.asarray(period, float))
-    if lengths.shape not in {(1,), first[1:]} or not (lengths > 0).all():
-        raise ValueError(f"a period is positive, one number or one for each of {first[1]} dimensions; got {period}")
-
-
-def _box(period: Period, dimensions: int) -> Float[np.ndarray, "d"]:
-    """Return the period of each dimension; 0, the tree's way to say so, where space is not periodic."""
-    length = np.broadcast_to(np.inf if period is None else np.asarray(period, float), dimensions)
-    return np.where(np.isfinite(length), length, 0)
-
-
-def _wrapped(points: Float[np.ndarray, "*s d"], box: Float[np.ndarray, "d"]) -> Float[np.ndarray, "*s d"]:
-    """Return the same points within one period."""
-    whole = np.where(box > 0, box, 1)
-    # Twice, since the remainder of a tiny negative number is rounded to the period itself.
-    return np.where(box > 0, points % whole % whole, points)

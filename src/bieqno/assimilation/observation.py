@@ -42,6 +42,29 @@ class LinearOperator(eqx.Module):
         return self.matrix @ state
 
 
+class Shifted(eqx.Module):
+    """Observes some of many values, evenly spaced in their order, at a new random offset in each window: tracks of a satellite.
+
+    A network is any function from a key to a mask that says which values there are in one window; see `System`.
+
+    Example:
+        >>> [jnp.flatnonzero(Shifted(12, 3)(jax.random.key(seed))).tolist() for seed in (0, 3)]
+        [[1, 5, 9], [3, 7, 11]]
+    """
+
+    size: int = eqx.field(static=True)
+    count: int = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if not 0 < self.count <= self.size:
+            raise ValueError(f"some of {self.size} values are observed, got count={self.count}")
+
+    def __call__(self, key: PRNGKeyArray) -> Bool[Array, "m"]:
+        """Draw an offset, less than the distance between two of them."""
+        first = np.arange(self.count) * self.size // self.count
+        return jnp.zeros(self.size, bool).at[first + jax.random.randint(key, (), 0, self.size // self.count)].set(True)
+
+
 class Observed(eqx.Module):
     """What a filter is handed in one window."""
 

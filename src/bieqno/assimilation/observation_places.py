@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from bieqno.assimilation.geometry import Places
+from bieqno.assimilation.places import Places
 
 LARGEST = 40_000_000  # entries of a Jacobian that is still looked at
 WIDE = 0.25  # share of the domain about which a value may be an average and still have a place
@@ -44,7 +44,10 @@ def observation_places(
     if any(centre is None for centre in centres):
         return None
     kinds = places.kinds[np.argmax(weights, axis=1)]
-    return Places(np.stack([c for c in centres if c is not None], axis=1), kinds, period=places.period)
+    found = np.stack([c for c in centres if c is not None], axis=1)
+    if places.on_sphere:  # the centre of a region lies below it
+        found *= np.linalg.norm(places.positions[0]) / np.linalg.norm(found, axis=1, keepdims=True)
+    return Places(found, kinds, period=places.period, on_sphere=places.on_sphere)
 
 
 def _dependence(operator: Callable[[Array], Array], state: Float[Array, "n"]) -> Float[Array, "m n"]:

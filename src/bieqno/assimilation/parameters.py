@@ -1,6 +1,7 @@
 """Estimating parameters along with the state, by appending them to it."""
 
 from collections.abc import Callable
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -73,4 +74,5 @@ def append_parameters(
     both = jnp.concatenate([ensemble, parameters], axis=1)
     # What is not known of a parameter, in its own units, is what its first values say.
     spread = jnp.std(both, axis=0) if members > 1 and bool(jnp.all(jnp.std(both, axis=0) > 0)) else None
-    return System(ParametrizedModel(build, count), observed, state, limit=limit, spread=spread), both
+    about: Any = {"limit": limit, "spread": spread, "network": system.network}
+    return System(ParametrizedModel(build, count), observed, state, **about), both

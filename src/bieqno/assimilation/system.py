@@ -1,18 +1,21 @@
 """`System`: the one description of a twin experiment that every verb takes, and the climate of its model."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bieqno.assimilation.geometry import Neighbourhoods, Neighbours, Places, near_radius, spacing
+from bieqno.assimilation.geometry import Candidates, Neighbourhoods, Neighbours, near_radius, spacing
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Components, Observation
 from bieqno.assimilation.observation_places import observation_places as find_places
+from bieqno.assimilation.places import Places
 
+Network: TypeAlias = Callable[[PRNGKeyArray], Bool[Array, "m"]]
 RUNS, KEPT = 64, 32  # free runs of a climate, and the windows at the end of each that are kept
 SPIN, LONGEST = 75, 1500  # windows between two looks at whether the free runs have settled, and most of them
 SETTLED = 0.15  # largest change between two looks, of the logarithm of a deviation on average, of a settled climate
@@ -41,6 +44,9 @@ class System(eqx.Module):
             near each other: components of the state, functions of them, averages over regions.
         spread: standard deviation of first ensembles about their truth, one number or one per variable, in the units of the
             state; None for a quarter of how much each variable varies in a free run.
+        network: which values there are in a window, if not all: a function from a random key to a mask, such as `Shifted`.
+        at_once: largest number of values in a window, if they are few of many that may be observed: local filters then look
+            for those near a variable in each window.
 
     Example:
         >>> import jax.numpy as jnp
@@ -57,6 +63,8 @@ class System(eqx.Module):
     places: Places | None = eqx.field(static=True)
     limit: float | Float[Array, "n"] = eqx.field(converter=_as_floats)
     observation_places: Places | None = eqx.field(static=True)
+    network: Network | None
+    at_once: int | None = eqx.field(static=True)
     spread: float | Float[Array, "n"] | None
 
     def __init__(
@@ -68,6 +76,8 @@ class System(eqx.Module):
         limit: Any = 1e6,
         *,
         observation_places: Places | None = None,
+        network: Network | None = None,
+        at_once: int | None = None,
         spread: Any = None,
     ) -> None:
         self.model = model
@@ -75,6 +85,8 @@ class System(eqx.Module):
         self.state = state
         self.places = places
         self.limit = limit
+        self.network = network
+        self.at_once = at_once
         operator = observation.operator
         if observation_places is None and places is not None:
             if isinstance(operator, Components):
@@ -93,6 +105,12 @@ class System(eqx.Module):
         ):
             if places is not None and len(places.positions) != count:
                 raise ValueError(f"{len(places.positions)} places are given for {count} {name}")
+        if self.network is not None:
+            shape = jax.eval_shape(self.network, jax.random.key(0)).shape
+            if shape != (self.observed,):
+                raise ValueError(
+                    f"a network says of each of {self.observed} values whether it is there, got shape {shape}"
+                )
         for name, value in (("limit", self.limit), ("spread", 1.0 if self.spread is None else self.spread)):
             if not isinstance(value, float) and value.shape not in {(), self.state.shape}:
                 raise ValueError(f"a {name} is a number or one per variable, got shape {value.shape}")
@@ -108,6 +126,12 @@ class System(eqx.Module):
     def observed(self) -> int:
         """Number m of observed values."""
         return self.observation.size(self.size)
+
+    def present(self, windows: int, *, key: PRNGKeyArray) -> Bool[Array, "T m"]:
+        """Return which values there are in each of some windows."""
+        if self.network is None:
+            return jnp.ones((windows, self.observed), bool)
+        return jax.vmap(self.network)(jax.random.split(key, windows))
 
     def first_spread(self, *, key: PRNGKeyArray) -> Float[Array, "n"]:
         """Return the standard deviation of first ensembles: as given, or as a free run tells.
@@ -128,9 +152,11 @@ class System(eqx.Module):
         varies = SHARE * jnp.std(_free_runs(self.model, start[None], SCOUT, model_key)[SCOUT // 2 :, 0], axis=0)
         return jnp.where(jnp.isfinite(varies) & (varies > 0), varies, nudge)
 
-    def neighbours(self, radius: float) -> Neighbours:
+    def neighbours(self, radius: float) -> Neighbours | Candidates:
         """Return the observations within a radius of every variable, for the `LETKF`."""
         here, there = self._places()
+        if self.at_once is not None:
+            return Candidates.of(here, there, radius=radius, most=self.at_once)
         return Neighbours.within(radius, here.positions, there.positions, period=here.period)
 
     def neighbourhoods(self, radius: float | None = None, reach: float | None = None) -> Neighbourhoods:
@@ -140,8 +166,9 @@ class System(eqx.Module):
         others within its `reach`, by default three times their distance.
         """
         here, there = self._places()
-        radius = near_radius(here, there) if radius is None else radius
-        return Neighbourhoods.of(here, there, radius=radius, reach=3.0 * spacing(here) if reach is None else reach)
+        radius = near_radius(here, there, self.at_once) if radius is None else radius
+        reach = 3.0 * spacing(here) if reach is None else reach
+        return Neighbourhoods.of(here, there, radius=radius, reach=reach, at_once=self.at_once)
 
     def _places(self) -> tuple[Places, Places]:
         """Return the places of variables and observations; without positions everything is near everything."""

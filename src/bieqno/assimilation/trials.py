@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from bieqno.assimilation.observation import Filter
-from bieqno.assimilation.system import System
+from bieqno.assimilation.system import Climate, System
 from bieqno.assimilation.twin import Record, Run, Twin, cycle, keep_moments, simulate, spin_up
 
 
@@ -33,13 +33,15 @@ def make_trials(
     spread: float | Float[Array, "n"] | None = None,
     disturbance: float | Float[Array, "n"] | None = None,
     spin: int = 100,
+    climate: Climate | None = None,
     key: PRNGKeyArray,
 ) -> Trials:
     """Simulate independent truths from the climatology, and an ensemble of `members` about the beginning of each.
 
     Each truth spins up, for `spin` windows, from the system's state with noise of standard deviation `disturbance`. The mean
     of an ensemble is as far from the truth as its members are from the mean: its standard deviation is the `spread`. Both are
-    the system's `first_spread` unless they are given.
+    the system's `first_spread` unless they are given. With a `climate` the members are states of
+    it instead, drawn at random.
 
     Example:
         >>> from bieqno.assimilation import Lorenz96, Observation
@@ -51,6 +53,8 @@ def make_trials(
     for name, count, least in (("truths", truths, 1), ("members", members, 1), ("spin", spin, 0)):
         if count < least:
             raise ValueError(f"expected {name} of at least {least}, got {name}={count}")
+    if climate is not None and len(climate.states) < members:
+        raise ValueError(f"{members} members need as many states of the climate, got {len(climate.states)}")
     shape = system.state.shape
     if spread is None or disturbance is None:
         first = system.first_spread(key=jax.random.fold_in(key, truths))
@@ -61,6 +65,9 @@ def make_trials(
         near = system.state + disturbance * jax.random.normal(keys[0], shape)
         first = spin_up(system, spin, state=near, key=keys[1])[-1] if spin else near
         twin = simulate(system, windows, state=first, key=keys[2])
+        if climate is not None:
+            drawn = jax.random.choice(keys[4], len(climate.states), (members,), replace=False)
+            return Trials(twin, climate.states[drawn], number)
         centre = first + spread * jax.random.normal(keys[3], shape)
         ensemble = centre + spread * jax.random.normal(keys[4], (members, *shape))
         return Trials(twin, ensemble, number)

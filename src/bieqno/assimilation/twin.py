@@ -110,7 +110,7 @@ def simulate(
     """Run a truth and observe it at the end of every window.
 
     It begins at `state`, by default the system's; see `spin_up` for one on the attractor. The mask says which values there
-    are, if the network changes with time or has gaps.
+    are, by default as the system's network has it.
 
     Example:
         >>> from bieqno.assimilation import Observation
@@ -123,7 +123,7 @@ def simulate(
     clean = jax.vmap(observation.operator)(truth)
     noise = jax.random.normal(error_key, clean.shape, clean.dtype)
     error = jax.vmap(lambda e, c: observation.error.colour(e[None], c)[0])(noise, clean)
-    present = jnp.ones(clean.shape, bool) if mask is None else mask
+    present = system.present(windows, key=jax.random.fold_in(error_key, 1)) if mask is None else mask
     if present.shape != clean.shape:
         raise ValueError(f"the mask has shape {present.shape}, the observations {clean.shape}")
     value = jnp.where(present, clean + error, 0)

@@ -82,3 +82,20 @@ def filters(name, variables, *, ennf=0.1, paper=0.1, enkf=0.5, sizes=(2, 4)):
         Row.of("training", "EnNF, paper", "epochs", [200.0]),
     ]
     return Result(name, "smoke", 0, tuple(rows), {"paper": data, "unseen": data})
+
+
+def maps():
+    """A study of filters on a square, of which one diverged."""
+    rng = np.random.default_rng(0)
+    methods, shape = ("EnNF", "LETKF tuned"), (2, 3, 4, 5)
+    truth = np.broadcast_to(rng.normal(size=shape[1:]), shape)
+    mean = truth + rng.normal(size=shape)
+    mean[0, 2:] = np.nan
+    labels = {"method": ("entry", list(methods)), "ensemble_size": ("entry", [5, 5]), "window": [4, 8, 12]}
+    labels |= {"y": np.arange(4), "x": np.arange(5)}
+    axes = ("entry", "window", "y", "x")
+    fields = {"truth": (axes, truth), "mean": (axes, mean), "spread": (axes, rng.random(shape))}
+    rows = [
+        Row.of("N=5", method, "rmse", [0.5, 0.6], ensemble_size=5, protocol="unseen", diverged=0) for method in methods
+    ]
+    return Result("qg", "smoke", 0, tuple(rows), {"fields": xr.Dataset(fields, labels)})

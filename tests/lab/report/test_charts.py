@@ -49,6 +49,7 @@ STUDIES = {
     "lorenz63": (lambda: synthetic.filters("lorenz63", 3), ["errors", "orbit", "dynamics"]),
     "lorenz96": (lambda: synthetic.filters("lorenz96", 24), ["errors", "waves", "dynamics"]),
     "large": (growth, ["growth"]),
+    "qg": (synthetic.maps, ["errors", "fields"]),
     "super-filter": (distances, ["distances"]),
 }
 
@@ -157,3 +158,19 @@ def test_static_images_keep_the_colours_of_methods_apart():
 def test_the_script_is_short():
     """Charts are Plotly's: what is written here only joins it to native controls, tables and keys."""
     assert len(asset("page.js").splitlines()) <= 60
+
+
+def test_maps_are_shown_for_a_window_a_filter_and_a_size():
+    (chart,) = (chart for chart in charts_of("qg") if chart.name == "fields")
+    result = synthetic.maps()
+    chosen = {"time": "8", "method": "LETKF tuned", "size": "5"}
+    data = result.arrays["fields"]
+    truth, mean, spread = (data[name].values[1, 1].ravel() for name in ("truth", "mean", "spread"))
+    named = {
+        trace["look"]["name"]: filled(chart, trace)["z"]
+        for trace in chart.data()["traces"]
+        if trace["when"].items() <= chosen.items()
+    }
+    assert len(named) == 4
+    for (name, values), expected in zip(named.items(), (truth, mean, mean - truth, spread), strict=True):
+        np.testing.assert_allclose(values, expected, atol=0.0101, err_msg=name)  # two digits each

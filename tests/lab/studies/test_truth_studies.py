@@ -10,7 +10,7 @@ from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.pivots import error_metric, pivots
 from bieqno.lab.report.tables import html_tables
-from bieqno.lab.studies import EXPERIMENTS, Cases, Result, Row, irregular, large, mnmef, psef
+from bieqno.lab.studies import EXPERIMENTS, Cases, Result, Row, irregular, large, mnmef, psef, qg
 
 SMALL = {"width": 8, "channels": 2}
 TINY = {"student": SMALL, "training": {"sizes": {2: 4}, "steps": 2}, "validation": SMOKE_VALIDATION}
@@ -76,6 +76,25 @@ def test_weights_of_forty_variables_run_on_more():
     metrics = {row.case: {other.metric for other in result.select(case=row.case)} for row in result.rows}
     assert metrics == {"n=40": {"rmse", "seconds", "mebibytes"}, "n=80": {"seconds", "mebibytes"}}
     assert "growth" in filter_figures(result)
+
+
+def test_gyres_are_scored_and_pictured():
+    """Pictures are of the first run, and have what the scores are made of."""
+    result = qg.EXPERIMENT.run(replace(qg.PRESETS["smoke"], windows=20, tuning=(1, 4)), only=["LETKF tuned"])
+    (row,) = result.select(metric="rmse", method="LETKF tuned")
+    assert row.n == 2
+    fields = result.arrays["fields"]
+    assert dict(fields.sizes) == {"entry": 1, "window": 7, "y": 11, "x": 11}
+    assert fields["window"].values.tolist() == [2, 5, 8, 11, 14, 17, 20]
+    np.testing.assert_allclose(fields["truth"].values[..., 0], 0, atol=1e-5)  # the coast
+    assert np.abs(fields["mean"].values - fields["truth"].values).max() > 0
+    figures = filter_figures(result)
+    assert len(figures["fields"].axes) == 8  # four images, each with its colours
+
+
+def test_published_scores_of_the_gyres_stand_beside_on_their_grid_alone():
+    assert {row.ensemble_size for row in qg.published(129)} == {25, 45}
+    assert not qg.published(33)
 
 
 def filtered(method, size, value, metric="rmse", protocol="unseen", **more):

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bieqno.assimilation.geometry import Neighbours, gaspari_cohn
+from bieqno.assimilation.geometry import Candidates, Neighbours, gaspari_cohn
 from bieqno.assimilation.krylov import root_and_gain
 from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.observation import Observed
@@ -60,7 +60,7 @@ class LETKF(eqx.Module):
         [True, True, False, False, False, False, False, True]
     """
 
-    neighbours: Neighbours
+    neighbours: Neighbours | Candidates
     radius: float | Float[Array, ""]
 
     def __check_init__(self) -> None:
@@ -75,8 +75,9 @@ class LETKF(eqx.Module):
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
         count = ensemble.shape[0]
-        variables, reach = self.neighbours.indices.shape
-        observed.check_known(ensemble, variables, self.neighbours.observations)
+        near = self.neighbours.now(observed.mask)
+        variables, reach = near.indices.shape
+        observed.check_known(ensemble, variables, near.observations)
         if not reach:
             return ensemble
         predicted_mean, Y = anomalies(observed.predict(ensemble))
@@ -88,9 +89,9 @@ class LETKF(eqx.Module):
         share = float(np.finfo(rows.dtype).eps) ** 0.25
         rows = rows / jnp.maximum(1, share * jnp.linalg.norm(rows[:, :-1], axis=1, keepdims=True))
         radius = jnp.minimum(self.radius, self.neighbours.radius)
-        weight = jnp.sqrt(gaspari_cohn(self.neighbours.distance, radius)).astype(rows.dtype)
+        weight = jnp.sqrt(gaspari_cohn(near.distance, radius)).astype(rows.dtype)
 
-        root, shift = local_transforms(A, rows[:, :-1].T, rows[:, -1], self.neighbours.indices, weight)
+        root, shift = local_transforms(A, rows[:, :-1].T, rows[:, -1], near.indices, weight)
         moved = root * jnp.sqrt(max(count - 1, 1)).astype(root.dtype) + shift
         return observed.or_prior(mean + moved, ensemble)
 

@@ -6,13 +6,13 @@ from typing import TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Inexact
 
-Tendency: TypeAlias = Callable[[Float[Array, "n"]], Float[Array, "n"]]
+Tendency: TypeAlias = Callable[[Inexact[Array, "*s"]], Inexact[Array, "*s"]]
 
 
-def rk4(tendency: Tendency, state: Float[Array, "n"], *, step: float, steps: int) -> Float[Array, "n"]:
-    """Integrate ``dz/dt = tendency(z)`` by the classical fourth-order Runge-Kutta method.
+def rk4(tendency: Tendency, state: Inexact[Array, "*s"], *, step: float, steps: int) -> Inexact[Array, "*s"]:
+    """Integrate ``dz/dt = tendency(z)`` by the classical fourth-order Runge-Kutta method; z has any shape, and may be complex.
 
     Example:
         >>> decayed = rk4(lambda z: -z, jnp.ones(1), step=0.1, steps=10)
@@ -20,7 +20,7 @@ def rk4(tendency: Tendency, state: Float[Array, "n"], *, step: float, steps: int
         0.3679
     """
 
-    def advance(z: Float[Array, "n"], _: None) -> tuple[Float[Array, "n"], None]:
+    def advance(z: Inexact[Array, "*s"], _: None) -> tuple[Inexact[Array, "*s"], None]:
         k1 = tendency(z)
         k2 = tendency(z + step / 2 * k1)
         k3 = tendency(z + step / 2 * k2)

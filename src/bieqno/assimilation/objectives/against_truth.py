@@ -190,6 +190,7 @@ class TruthLoss(eqx.Module):
         mask_key, error_key, filter_key = jax.random.split(key, 3)
         shape = (len(runs.truth), self.system.observed)
         mask = jax.random.uniform(mask_key, shape) >= missing[:, None]
+        mask = mask & self.system.present(len(mask), key=jax.random.fold_in(mask_key, 1))
         error = jax.random.normal(error_key, shape)
 
         def one(truth: Array, ensemble: Array, present: Array, error: Array, mask: Array, key: PRNGKeyArray) -> Array:

@@ -12,6 +12,7 @@ from bieqno.lab.report.charts import (
     INK,
     RULE,
     Chart,
+    Column,
     Control,
     Trace,
     axis,
@@ -22,8 +23,16 @@ from bieqno.lab.report.charts import (
     thin,
     truth_line,
 )
-from bieqno.lab.report.filter_figures import ONE_SIZE
-from bieqno.lab.report.images import IMAGE_TITLES, colours, compared_images, image_controls, image_layout, image_scales
+from bieqno.lab.report.filter_figures import FIELD_COLOURS, FIELD_TITLES, ONE_SIZE
+from bieqno.lab.report.images import (
+    IMAGE_TITLES,
+    colours,
+    compared_images,
+    image,
+    image_controls,
+    image_layout,
+    image_scales,
+)
 from bieqno.lab.report.style import PAPERS_TWO, style_of
 from bieqno.lab.results import Result, Row
 
@@ -38,6 +47,8 @@ def filter_charts(result: Result) -> Iterator[Chart]:
         yield _growth(result)
     else:
         yield errors(result)
+        if "fields" in result.arrays:
+            yield _fields(result.arrays["fields"])
         if "paper" in result.arrays:
             data = result.arrays["paper"]
             yield _orbit(data) if data.sizes["variable"] == 3 else _waves(data)
@@ -179,6 +190,38 @@ def _waves(data: xr.Dataset) -> Chart:
     about: Any = (0.7, ("variable", "time"), image_scales(float(np.max(np.abs(truth)))))
     wide, narrow = (image_layout(IMAGE_TITLES, columns, *about) for columns in (5, 2))
     return Chart("waves", table, traces, wide, [_sizes(data), *image_controls(_methods(data))], ["waves"], narrow)
+
+
+def _fields(data: xr.Dataset) -> Chart:
+    """Return a square at some times as images: truth, analysis mean, its error and the spread."""
+    shape = data.sizes["window"], data.sizes["y"], data.sizes["x"]
+    window, y, x = np.meshgrid(*(data[name].values for name in ("window", "y", "x")), indexing="ij")
+    columns = {"window": window.ravel(), "y": y.ravel(), "x": x.ravel()}
+    columns["truth"] = data["truth"].values[0].ravel().round(2)
+    count, at = shape[1] * shape[2], {"x": "x", "y": "y"}
+    blocks = {str(number): (k * count, (k + 1) * count) for k, number in enumerate(data["window"].values)}
+    traces = [Trace(image("truth", 0), {**at, "z": "truth"}, rows, {"time": time}) for time, rows in blocks.items()]
+    for place, method, sized, name in _entries(data):
+        for what in ("mean", "spread"):
+            columns[f"{what}, {name}"] = data[what].values[place].ravel().round(2)
+        shown: list[Column] = [f"mean, {name}", [(f"mean, {name}", 1), ("truth", -1)], f"spread, {name}"]
+        for panel, (title, column) in enumerate(zip(FIELD_TITLES[1:], shown, strict=True), 1):
+            look = image(f"{title}, {style_of(method).label}", panel, max(0, panel - 1))
+            traces += [
+                Trace(look, {**at, "z": column}, rows, {"time": time, "method": method, **sized})
+                for time, rows in blocks.items()
+            ]
+    error = np.nanmax(np.abs(data["mean"].values - data["truth"].values), initial=1e-6)
+    ends = {"value": np.max(np.abs(data["truth"].values)), "error": error}
+    ends["spread"] = np.nanmax(data["spread"].values, initial=1e-6)
+    scales = {
+        name: {"colorscale": colours(FIELD_COLOURS[name]), "cmin": -end * (name != "spread"), "cmax": end}
+        for name, end in ((name, float(end)) for name, end in ends.items())
+    }
+    wide, narrow = (image_layout(FIELD_TITLES, number, 1.0, ("x", "y"), scales) for number in (4, 2))
+    methods = Control("select", "method", "Filter", _methods(data))
+    controls = [Control("range", "time", "Window", list(blocks), list(blocks)[-1:]), _sizes(data), methods]
+    return Chart("fields", pd.DataFrame(columns), traces, wide, controls, ["fields"], narrow)
 
 
 def _dynamics(data: xr.Dataset) -> Chart:

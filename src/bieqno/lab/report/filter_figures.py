@@ -14,6 +14,8 @@ from bieqno.lab.report.style import TRUTH, panels, style_of
 from bieqno.lab.results import Result, Row
 
 COMPARED = ("EnKF", "EnNF")  # the paper's two
+FIELD_TITLES = ("truth", "analysis", "its error", "spread")
+FIELD_COLOURS = {"value": "RdBu_r", "error": "PuOr", "spread": "viridis"}
 ONE_SIZE = ("baseline", "particle filter")  # of one ensemble size only: a horizontal line
 
 
@@ -24,6 +26,8 @@ def filter_figures(result: Result) -> dict[str, Figure]:
     if of_growth(result):
         return {"growth": growth(result)}
     figures = {"errors": errors(result)}
+    if "fields" in result.arrays:
+        figures["fields"] = fields(result.arrays["fields"])
     if "paper" not in result.arrays:
         return figures
     data = result.arrays["paper"]
@@ -179,6 +183,27 @@ def waves(data: xr.Dataset, sizes: Sequence[int], span: int) -> Figure:
             show(beside, mean - truth, "its error", "PuOr")
     figure.colorbar(grid[0, 0].images[0], ax=list(grid[:, :2].ravel()), location="bottom", shrink=0.6, label="z")
     figure.colorbar(grid[0, 2].images[0], ax=list(grid[:, 2:].ravel()), location="bottom", shrink=0.6, label="error")
+    return figure
+
+
+def fields(data: xr.Dataset) -> Figure:
+    """Draw truth, analysis mean, its error and spread in the last window, a row for each filter of the largest size."""
+    most = int(data["ensemble_size"].values.max())
+    rows = [k for k, size in enumerate(data["ensemble_size"].values) if size == most]
+    figure, grid = panels(len(rows), 4, (11.0, 2.7 * len(rows) + 0.6), "x", "y", sharex=True, sharey=True)
+    extent = tuple(float(data[name].values[end]) for name in ("x", "y") for end in (0, -1))
+    for axes_row, row in zip(grid, rows, strict=True):
+        truth, mean, spread = (data[name].values[row, -1] for name in ("truth", "mean", "spread"))
+        limit, wrong = (float(np.nanmax(np.abs(values), initial=1e-6)) for values in (truth, mean - truth))
+        spans = [(-limit, limit), (-limit, limit), (-wrong, wrong), (0.0, float(np.nanmax(spread, initial=1e-6)))]
+        colours = [FIELD_COLOURS[name] for name in ("value", "value", "error", "spread")]
+        shown = zip(axes_row, (truth, mean, mean - truth, spread), FIELD_TITLES, spans, colours, strict=True)
+        label = style_of(str(data["method"].values[row])).label
+        for axes, values, title, (low, high), colour in shown:
+            axes.set_facecolor("#999999")  # seen where a run has diverged
+            drawn = axes.imshow(values, origin="lower", extent=extent, cmap=colour, vmin=low, vmax=high)
+            axes.set_title(f"{label}, N = {most}" if title == "analysis" else title, fontsize=9)
+            figure.colorbar(drawn, ax=axes, shrink=0.7)
     return figure
 
 

@@ -13,6 +13,7 @@ from bieqno.lab.studies import (
     neural_process,
     other_functions,
     psef,
+    qg,
     real_data,
     standard,
     step_1d,
@@ -35,6 +36,7 @@ _ALL: tuple[Experiment, ...] = (
         psef.EXPERIMENT,
         irregular.EXPERIMENT,
         large.EXPERIMENT,
+        qg.EXPERIMENT,
     ),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}

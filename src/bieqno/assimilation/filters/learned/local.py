@@ -22,7 +22,7 @@ from bieqno.assimilation.filters.learned.local_features import LEAST, SEEN, Prio
 from bieqno.assimilation.filters.learned.local_network import FieldNetwork, StencilSum, stencil_sum
 from bieqno.assimilation.filters.transform import LETKF, local_transforms
 from bieqno.assimilation.filters.wrappers import Inflated
-from bieqno.assimilation.geometry import Neighbourhoods, Neighbours
+from bieqno.assimilation.geometry import Neighbourhoods
 from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.system import Climate, System
@@ -114,7 +114,7 @@ class LocalEnNF(eqx.Module):
             if number < 1:
                 raise ValueError(f"a LocalEnNF needs {name} of at least 1, got {number}")
         keys = jax.random.split(key, 5)
-        dimensions, count = neighbourhoods.near.offset.shape[-1], len(extent)
+        dimensions, count = neighbourhoods.near.dimensions, len(extent)
         observed = int(jnp.max(neighbourhoods.observations, initial=0)) + 1
         shape: Any = {"dimensions": dimensions, "kinds": count}
         seen, outputs = SEEN + count + 2 * channels, 4 + channels
@@ -135,7 +135,7 @@ class LocalEnNF(eqx.Module):
 
     def __check_init__(self) -> None:
         around = self.neighbourhoods
-        size, dimensions = self.innovation_sums.kernel.layers[0].weight.shape[1], around.near.offset.shape[-1]
+        size, dimensions = self.innovation_sums.kernel.layers[0].weight.shape[1], around.near.dimensions
         if size != self.innovation_sums.size(dimensions):
             raise ValueError(
                 f"these weights are for another space than the {dimensions} dimensions of the neighbourhoods"
@@ -165,22 +165,20 @@ class LocalEnNF(eqx.Module):
         observed.check_known(ensemble, around.variables.shape[0], around.observations.shape[0])
         if not ensemble.shape[0]:
             raise ValueError("an ensemble has at least one member, got none")
-        if not around.near.indices.shape[1]:
+        close = around.near.among(observed.mask)
+        if not close.indices.shape[1]:
             return ensemble
         prior = prior_of(ensemble, present, observed, around, self.climate)
         size = jnp.log(prior.count / SIZE)
         log_radius, log_inflation = (law[0] + law[1] * size for law in (self.log_radius, self.log_inflation))
-        near = taper(around.near, _bounded(log_radius))
-        seen = seen_fields(
-            prior, observed.mask, around, near, self.innovation_sums.weights(around.near), self.climate.scale.shape[0]
-        )
+        near, sums = taper(close, _bounded(log_radius)), self.innovation_sums.weights(close)
+        kinds = jax.nn.one_hot(around.variables, self.climate.scale.shape[0]).T
+        seen = seen_fields(prior, observed.mask, close, near, sums, kinds)
         steered = self.steering(seen, around.beside)
         # The base analysis.
-        near = jnp.broadcast_to(taper(around.near, _bounded(log_radius + steered[0])), around.near.indices.T.shape)
+        near = jnp.broadcast_to(taper(close, _bounded(log_radius + steered[0])), close.indices.T.shape)
         weight = jnp.sqrt(near + TINY).T
-        anomalies, shift = local_transforms(
-            prior.anomalies, prior.factor, prior.innovation, around.near.indices, weight
-        )
+        anomalies, shift = local_transforms(prior.anomalies, prior.factor, prior.innovation, close.indices, weight)
         spread = jnp.sqrt(jnp.sum(anomalies**2, axis=0) + LEAST**2)
         # The correction of mean, spread and members.
         ratio = jnp.log(spread / prior.spread)
@@ -231,13 +229,9 @@ class LocalEnNF(eqx.Module):
 
     def base(self, radius: float | Float[Array, ""], inflation: float | Float[Array, ""]) -> Inflated:
         """Return the base alone, an inflated LETKF: what the filter is before training, and falls back on."""
-        near, unit = self.neighbourhoods.near, self.neighbourhoods.radius
-        offset, present = (jnp.moveaxis(near.spread(x), -1, 0) for x in (near.offset, near.present))
-        distance = jnp.where(present > 0, unit * jnp.sqrt(jnp.sum(offset**2, axis=-1)), jnp.inf)
-        distance = jnp.broadcast_to(distance, near.indices.shape)
-        return Inflated(
-            LETKF(Neighbours(near.indices, distance, len(self.neighbourhoods.observations)), radius * unit), inflation
-        )
+        around = self.neighbourhoods
+        near = around.near.neighbours(around.radius, len(around.observations))
+        return Inflated(LETKF(near, radius * around.radius), inflation)
 
     def begin_with(self, found: Mapping[int, Mapping[str, float]]) -> "LocalEnNF":
         """Return the same with the base's settings as found for some ensemble sizes, interpolated in their logarithm."""
@@ -262,6 +256,12 @@ class LocalEnNF(eqx.Module):
                 f"the neighbourhoods have {other[0]:g} and {other[1]:g}"
             )
         return dataclasses.replace(self, neighbourhoods=neighbourhoods)
+
+    def on(self, system: System, climate: Climate) -> "LocalEnNF":
+        """Return the same weights for another system: at its places, and in the units of its `Climate.of(system, key=...)`."""
+        around = system.neighbourhoods(self.neighbourhoods.radius, self.neighbourhoods.reach)
+        units, extent = _units(climate.states, np.asarray(around.variables))
+        return dataclasses.replace(self.at(around), climate=units, extent=extent)
 
 
 def _bounded(log: Float[Array, "*s"]) -> Float[Array, "*s"]:

@@ -74,18 +74,18 @@ def prior_of(
 def seen_fields(
     prior: Prior,
     mask: Bool[Array, "m"],
-    around: Neighbourhoods,
+    close: Stencil,
     taper: Float[Array, "k _"],
     weights: Float[Array, "c k _"],
-    kinds: int,
+    kinds: Float[Array, "p n"],
 ) -> Float[Array, "f n"]:
-    """Return what is seen at each variable before the analysis: moments, ensemble size, and the observations near it.
+    """Return what is seen at each variable before the analysis: moments, ensemble size, its kind, and the observations near it.
 
     Of observations, weighed by the `taper`: the number, how far innovations exceed what the ensemble expects, the share of the
     ensemble in the expected innovation, and sums by the learned `weights`: of innovations, and of innovations times their
     sample correlation with the variable, the increments of single observations.
     """
-    near, present = around.near.indices.T, mask.astype(prior.mean.dtype)
+    near, present = close.indices.T, mask.astype(prior.mean.dtype)
     variance = jnp.sum(prior.factor**2, axis=0)
     innovation = prior.innovation / jnp.sqrt(1 + variance)
     number, squares, shares = (
@@ -106,7 +106,7 @@ def seen_fields(
         jnp.log1p(number),
         *jnp.broadcast_to(jnp.stack([1 / jnp.sqrt(prior.count), jnp.log(prior.count) / 3])[:, None], (2, len(number))),
     ]
-    return jnp.concatenate([jnp.stack(facts), jax.nn.one_hot(around.variables, kinds).T, asinh(sums)])
+    return jnp.concatenate([jnp.stack(facts), kinds, asinh(sums)])
 
 
 SEEN = 7  # fields beside the kinds and the sums
