@@ -6,7 +6,7 @@ step k is derived from the key and k alone, so a run that was killed and is resu
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import equinox as eqx
@@ -93,15 +93,9 @@ def fit(
         >>> bool(result.losses[-1] < 0.1 * result.losses[0])
         True
     """
-    if (steps is None) == (budget is None):
-        raise ValueError(f"a training has a number of steps or a budget in seconds, got {steps=} and {budget=}")
-    most = _MOST if steps is None else steps
+    most = _most_steps(steps, budget)
     counts = {"steps": most, "chunk_steps": chunk_steps, "microbatches": microbatches, "max_bad_steps": max_bad_steps}
-    for name, count in {**counts, "patience": 1 if patience is None else patience}.items():
-        if count < 1:
-            raise ValueError(f"{name} must be at least 1, got {count}")
-    if patience is not None and validate is None:
-        raise ValueError("patience counts validations without improvement, but validate is None")
+    _check_counts(counts, patience, validate is not None)
     if microbatches > 1 and source_state is not None:
         raise ValueError("a stateful batch source cannot be used with microbatches")
     if mesh is not None:
@@ -156,6 +150,20 @@ def fit(
     except PersistenceError as error:
         raise TrainingError(f"training has ended, its checkpoint was not written: {error}", result) from error
     return result
+
+
+def _most_steps(steps: int | None, budget: float | None) -> int:
+    if (steps is None) == (budget is None):
+        raise ValueError(f"a training has a number of steps or a budget in seconds, got {steps=} and {budget=}")
+    return _MOST if steps is None else steps
+
+
+def _check_counts(counts: Mapping[str, int], patience: int | None, validated: bool) -> None:
+    for name, count in {**counts, "patience": 1 if patience is None else patience}.items():
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
+    if patience is not None and not validated:
+        raise ValueError("patience counts validations without improvement, but validate is None")
 
 
 @eqx.filter_jit
