@@ -68,7 +68,8 @@ def test_it_learns(trained):
 
 def test_the_best_weights_are_kept_and_training_stops_early(trained):
     assert trained.validations.shape[0] <= 20
-    assert trained.best_step == (1 + int(np.argmin(trained.validations))) * (STEPS // 20)
+    good = np.flatnonzero(trained.validations < 1.02 * np.minimum.accumulate(trained.validations))
+    assert trained.best_step == (1 + int(good[-1])) * (STEPS // 20)  # of those that are as good as the best the last
     # The same training with a patience of one ends at the first validation that is no improvement.
     found = trained.validations
     worse = [k for k in range(1, len(found)) if found[k] >= found[:k].min()]

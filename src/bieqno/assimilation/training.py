@@ -24,6 +24,7 @@ from bieqno.training import FitResult, Progress, fit, trainable
 Student = TypeVar("Student", bound=Filter)
 
 CHUNKS = 20  # validations in a training, if nothing else is asked for
+UNCERTAIN = 0.02  # share by which validation errors of equal filters differ by chance
 TIMED_CHUNK = 50  # steps between them in a training that has a budget
 BASE_TRUTHS, BASE_WINDOWS = 4, 120  # that the classical filter inside a student is tuned on, for each ensemble size
 
@@ -134,6 +135,7 @@ def train_filter(
         source_state=task.source_state,
         validate=judge,
         patience=patience,
+        tolerance=UNCERTAIN,
         chunk_steps=_chunk(steps) if every is None else min(every, steps or every),
         microbatches=task.microbatches,
         checkpoint=checkpoint,

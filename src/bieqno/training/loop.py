@@ -43,6 +43,7 @@ def fit(
     source_state: PyTree | None = None,
     validate: Callable[[M], Float[Array, ""]] | None = None,
     patience: int | None = None,
+    tolerance: float = 0.0,
     watch: Callable[[M, Float[np.ndarray, "steps"]], bool] | None = None,
     chunk_steps: int = 100,
     microbatches: int = 1,
@@ -67,6 +68,8 @@ def fit(
             ``(value, new_state)``, for example the module's own analyses to continue from.
         validate: held-out loss of a module, compiled; evaluated after every chunk, and the best module is returned.
         patience: stop after that many validations without improvement.
+        tolerance: share by which a held-out loss may exceed the least and count as equal, for one that is itself uncertain: of
+            equals the last is returned.
         watch: called after every chunk with the module and the losses so far; the training ends when it returns True.
         chunk_steps: steps per compiled chunk.
         microbatches: split each batch along its first axis into so many parts whose gradients are averaged; keeps
@@ -122,7 +125,7 @@ def fit(
             with threadpool_limits(1, "blas"):
                 state, values = jax.block_until_ready(run_chunk(step, record.state, key, length))
             validation = None if validate is None else float(np.float32(_evaluate(validate, state.module)))
-            record = record.after(state, values, validation)
+            record = record.after(state, values, validation, tolerance)
             clock.after(record.step)
             if time.monotonic() - saved >= checkpoint_seconds:
                 stored.write(record)

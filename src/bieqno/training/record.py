@@ -77,16 +77,23 @@ class Record(NamedTuple):
         """Return the training history, which stays on the host."""
         return {"losses": self.losses, "validations": self.validations}
 
-    def after(self, state: State, values: Float[Array, "length"], validation: float | None) -> "Record":
-        """Return the record after a chunk: the best module is kept, and how many validations it has been the best."""
+    def after(
+        self, state: State, values: Float[Array, "length"], validation: float | None, tolerance: float
+    ) -> "Record":
+        """Return the record after a chunk: the best module is kept, and how many validations ago the best one was.
+
+        Of modules that are as good but for the tolerance it is the last.
+        """
         record = self._replace(state=state, losses=np.append(self.losses, np.asarray(values, np.float32)))
         if validation is None:
             return record
         record = record._replace(validations=np.append(self.validations, np.float32(validation)))
-        if validation < float(self.best_value):
-            best = {"best": state.module, "best_value": jnp.float32(validation), "best_step": state.step}
-            return record._replace(**best, stale=jnp.zeros((), jnp.int32))
-        return record._replace(stale=self.stale + 1)
+        improved = validation < float(self.best_value)
+        if validation < (1 + tolerance) * float(self.best_value):
+            record = record._replace(best=state.module, best_step=state.step)
+        if improved:
+            record = record._replace(best_value=jnp.float32(validation))
+        return record._replace(stale=jnp.zeros((), jnp.int32) if improved else self.stale + 1)
 
     def out_of_patience(self, patience: int | None) -> bool:
         """Return whether the validation has not improved for too long."""

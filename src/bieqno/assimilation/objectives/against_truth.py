@@ -28,6 +28,7 @@ UNROLL = 4  # windows that are differentiated through where the model can be
 SHARED = 4  # sizes within this factor of the smallest are padded to one shape, which compiles once
 RESTARTED = 0.005  # share of the runs that begin anew in every window, so that beginnings are never forgotten
 BEGINNINGS = (0.06, 0.75)  # spread of first ensembles, in units of the climate
+SMALL = 50_000  # values of ensembles in training, each with some kilobytes of its analysis, that fit into memory
 LOST = 10.0  # standard deviations from the climate's mean at which a member has blown up
 LEVER = 1.0  # largest derivative by an ensemble of all later scores, in units of that of its own score
 BEHIND = 1e6  # an error, in units of the climate, that is larger than any
@@ -49,7 +50,7 @@ class AgainstTruth:
     sizes: Mapping[int, int] | Sequence[int] = SIZES
     missing: tuple[float, float] = (0.0, 0.0)
     unroll: int | None = None
-    learning_rate: float = 2e-3
+    learning_rate: float = 3e-3
 
     def __post_init__(self) -> None:
         if not isinstance(self.sizes, Mapping | Sequence):
@@ -137,7 +138,8 @@ class TruthLoss(eqx.Module):
         groups, batch_key = batch
         keys = jax.random.split(batch_key, len(groups))
         values, runs = zip(*(self._continue(student, *group) for group in zip(groups, keys, strict=True)), strict=True)
-        return jnp.mean(jnp.stack(values)), jax.lax.stop_gradient(runs)
+        truths = [len(group.truth) for group in groups]  # each counts alike, whatever shape it shares with others
+        return jnp.average(jnp.stack(values), weights=jnp.array(truths, float)), jax.lax.stop_gradient(runs)
 
     def _continue(self, student: Filter, runs: Runs, key: PRNGKeyArray) -> tuple[Float[Array, ""], Runs]:
         """Take all runs of one shape through the next windows."""
@@ -145,8 +147,6 @@ class TruthLoss(eqx.Module):
         share = jax.random.uniform(share_key, (len(runs.truth),))
         missing = self.missing[0] + share * (self.missing[1] - self.missing[0])
 
-        # Kept in memory are the ensembles between windows; the rest is computed again on the way back.
-        @jax.checkpoint
         def window(runs: Runs, key: PRNGKeyArray) -> tuple[Runs, Float[Array, ""]]:
             model_key, start_key, analysis_key = jax.random.split(key, 3)
             # In units of the climate, in which the derivative of a score has a norm of about 1 / sqrt(N n), shared by all runs.
@@ -158,7 +158,9 @@ class TruthLoss(eqx.Module):
             scores = jax.vmap(self._score)(runs.truth, ensemble, runs.present)
             return eqx.tree_at(lambda r: r.ensemble, runs, ensemble), jnp.mean(scores)
 
-        runs, scores = jax.lax.scan(window, runs, jax.random.split(window_key, self.windows))
+        # Of large ensembles only those between windows are kept in memory, and the rest computed again on the way back.
+        kept = window if runs.ensemble.size <= SMALL else jax.checkpoint(window)
+        runs, scores = jax.lax.scan(kept, runs, jax.random.split(window_key, self.windows))
         return jnp.mean(scores), runs
 
     def _restarted(

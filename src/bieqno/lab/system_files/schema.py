@@ -84,7 +84,7 @@ class TruthTable(NamedTuple):
     truths: tuple[Count, ...] | None = None  # of each size; if not given, fewer for larger ensembles
     missing: tuple[NotNegative, ...] = (0.0, 0.0)  # smallest and largest share of missing observations
     unroll: Count | None = None  # windows that are differentiated through; 4, or 1 if the model cannot be
-    learning_rate: Positive = 2e-3
+    learning_rate: Positive = 3e-3
 
 
 class ImitationTable(NamedTuple):
