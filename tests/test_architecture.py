@@ -38,6 +38,7 @@ INSIDE = {
         ["twin", "parameters"],
         ["filters.learned"],
         ["filters"],
+        ["conditions"],
         ["system"],
         ["models", "observation", "observation_places"],
         ["laws", "geometry"],

@@ -22,8 +22,10 @@ from bieqno.assimilation import (
     Observation,
     System,
     Validation,
+    cycle,
     make_trials,
     run_trials,
+    simulate,
     teach,
     train_filter,
 )
@@ -235,3 +237,20 @@ def test_models_outside_jax_are_not_differentiated():
     assert differentiable(SYSTEM)
     task = AgainstTruth({2: 2}).task(untrained(), outside, key=jax.random.key(0))
     assert task.loss.windows == 1
+
+
+def test_a_filter_says_so_where_it_was_not_trained_for_the_system(trained, recwarn):
+    start = jnp.array([-8.5, -7.0, 27.0]) + jax.random.normal(jax.random.key(0), (4, 3))
+
+    def run(system):
+        twin = simulate(system, 2, key=jax.random.key(0))
+        return cycle(trained.module, system, start, twin.observations, key=jax.random.key(1))
+
+    run(SYSTEM)
+    assert not recwarn.list
+    wider = System(SYSTEM.model, Observation([0, 2], 2.0), SYSTEM.state)
+    with pytest.warns(UserWarning, match=r"not trained for this system: errors of 2 instead of 1; train it anew"):
+        run(wider)
+    squared = System(SYSTEM.model, Observation(lambda z: z[::2] ** 2, 1.0), SYSTEM.state)
+    with pytest.warns(UserWarning, match="another observation operator"):
+        run(squared)

@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import equinox as eqx
@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from bieqno.assimilation.conditions import Conditions, conditions_of
 from bieqno.assimilation.objectives.objective import Objective
 from bieqno.assimilation.observation import Filter, PaddedFilter
 from bieqno.assimilation.system import Climate, System
@@ -46,6 +47,9 @@ class HasBase(Protocol):
 
     def begin_with(self, found: Mapping[int, Mapping[str, float]]) -> Any:
         """Return the student with the best settings that were found for some ensemble sizes."""
+
+    def trained_for(self, conditions: Conditions) -> Any:
+        """Return the student, which knows what it was trained for."""
 
     def falling_back(self, better: Mapping[int, Mapping[str, float]]) -> Any:
         """Return the student, which at some sizes is its base: where settings are given, and not an empty mapping."""
@@ -143,6 +147,8 @@ def train_filter(
         on_progress=on_progress,
         key=fit_key,
     )
+    if isinstance(result.module, HasBase):
+        result = replace(result, module=result.module.trained_for(conditions_of(system)))
     if validate is None or not found:
         return FilterResult(**vars(result), errors={})
     return _never_worse(result, validate, system, found, errors, validation_key)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from bieqno.assimilation.conditions import warn_where_unlike
 from bieqno.assimilation.observation import Filter
 from bieqno.assimilation.system import Climate, System
 from bieqno.assimilation.twin import Record, Run, Twin, cycle, keep_moments, simulate, spin_up
@@ -90,6 +91,7 @@ def run_trials(
         >>> run_trials(ETKF(), system, trials, key=jax.random.key(1)).kept["mean"].shape
         (3, 5, 3)
     """
+    warn_where_unlike(filter, system)
     found: Run = sweep(Assimilation(filter, system, record, key), trials)
     return found
 

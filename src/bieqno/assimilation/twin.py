@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from bieqno.assimilation.conditions import warn_where_unlike
 from bieqno.assimilation.models.forecast import forecast
 from bieqno.assimilation.observation import Filter, Observed
 from bieqno.assimilation.system import System
@@ -187,6 +188,7 @@ def cycle(
         raise ValueError(f"expected an ensemble (N, {system.size}) of at least one member, got shape {ensemble.shape}")
     if observations.value.shape[1] != system.observed:
         raise ValueError(f"{system.observed} values are observed, but the series has {observations.value.shape[1]}")
+    warn_where_unlike(filter, system)
     return _cycle(filter, system, ensemble, observations, record, jnp.asarray(first_window), key)
 
 

@@ -29,10 +29,11 @@ def test_a_range_of_wins_and_the_loss_are_said(mixed):
     (told,) = headlines([mixed])
     assert (told.title, told.study) == ("Filters", "lorenz63-truth")
     assert (
-        "the RMSE of EnNF is 10 % (N = 8) to 50 % (N = 2) lower than that of the best tuned opponent" in told.sentence
+        "the RMSE of EnNF is 10 % (N = 8) to 50 % (N = 2) lower than that of the best tuned opponent "
+        "(EnKF, tuned or ETKF, tuned)" in told.sentence
     )
     assert "loses 1 of 3, at worst the RMSE of EnNF is 20 % higher than that of ETKF, tuned (N = 16)" in told.sentence
-    assert "ours wins 2 of 3 comparisons" in told.rest
+    assert "of each of 3 cases, ours wins 2, loses 1, and is equal within two standard errors in 0" in told.rest
     worse = filters(("EnNF", 2, 0.5, 0), ("ETKF tuned", 2, 0.2, 0), name="mnmef")
     assert "its heaviest loss: the RMSE of EnNF is 150 % higher" in next(headlines([mixed, worse])).rest
     assert set(told.chart.controls[-1].chosen) == {"EnNF", "ETKF tuned", "EnKF tuned", "EnKF"}  # every one is shown
@@ -48,12 +49,21 @@ def test_the_paper_s_form_and_test_runs_are_not_ours(mixed):
 def test_diverged_runs_decide_before_the_error():
     (told,) = headlines([filters(("EnNF", 2, 0.9, 0), ("ETKF tuned", 2, 0.5, 3))])
     assert "EnNF has 0 diverged runs, ETKF, tuned 3 (N = 2)" in told.sentence
-    assert "ours wins 1 of 1" in told.rest
+    assert "ours wins 1, loses 0" in told.rest
     (told,) = headlines([filters(("EnNF", 2, 0.1, 1), ("ETKF tuned", 2, 0.5, 0))])
     assert "EnNF has 1 diverged runs, ETKF, tuned 0 (N = 2)" in told.sentence
-    assert "ours wins 0 of 1" in told.rest
+    assert "ours wins 0, loses 1" in told.rest
     lost = filters(("EnNF", 2, float("nan"), 4), ("ETKF tuned", 2, float("nan"), 4))
     assert list(headlines([lost])) == []
+
+
+def test_published_numbers_and_ties_are_told(mixed):
+    beside = filters(("EnNF", 2, 0.9, 0), ("MNMEF (published)", 2, 1.0, None), ("ETKF tuned", 2, 0.95, 0), name="mnmef")
+    (told,) = headlines([beside])
+    assert "Beside the best published numbers (MNMEF" in told.sentence
+    assert "10 % lower (N = 2)." in told.sentence
+    uncertain = replace(beside, rows=tuple(replace(row, stderr=0.05) for row in beside.rows))
+    assert "ours wins 0, loses 0, and is equal within two standard errors in 1" in next(headlines([uncertain])).rest
 
 
 def test_of_regression_both_bands_are_shown():
@@ -63,7 +73,7 @@ def test_of_regression_both_bands_are_shown():
     # Matérn-1/2 is five times better than gGP in these made-up numbers.
     assert "than that of GP, Matérn-1/2" in told.sentence
     assert "higher" in told.sentence
-    assert "ours wins 0 of 4" in told.rest
+    assert "of each of 4 cases, ours wins 0, loses 4" in told.rest
     assert told.chart.controls[-1].chosen == ["ggp", "gp-matern12"]
     assert told.chart.static == ["bands-random"]
 

@@ -97,7 +97,7 @@ def errors(result: Result, shown: Sequence[str] = (), height: int = 400) -> Char
     columns |= _of_rows(every, _SIZE, lambda row: row.ensemble_size, value)
     ticks = {"tickvals": sizes, "ticktext": [f"{size:,}" for size in sizes]}
     across = axis(_SIZE, type="log", range=np.log10(ends).tolist(), **ticks)
-    up = log_axis(value, [row.value + sign * (row.stderr or 0) for row in every for sign in (0, 1)])
+    up = log_axis(f"{value} (lower is better)", [row.value + sign * (row.stderr or 0) for row in every for sign in (0, 1)])
     over = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
     controls = [_views(view for view, _ in found), _methods_of(method for _, method in found)]
     return Chart("errors", pd.DataFrame(columns), traces, layout(across, up, height, yaxis2=over), controls, ["errors"])
@@ -113,7 +113,7 @@ def _crosses(rows: Sequence[Row], height: float, when: Mapping[str, str]) -> lis
         "yaxis": "y2",
         "y": [height] * len(lost),
     }
-    look |= {"x": [row.ensemble_size for row in lost], "text": [f"✕{row.diverged}" for row in lost]}
+    look |= {"x": [row.ensemble_size for row in lost], "text": [f"{row.diverged} lost" for row in lost]}
     look["textfont"] = {"color": style_of(rows[0].method).color, "size": 12}
     return [Trace(look, when=when)] if lost else []
 

@@ -37,6 +37,12 @@ class Duel(NamedTuple):
         return _rank(self.ours) < _rank(self.theirs)
 
     @property
+    def equal(self) -> bool:
+        """Return whether the two are within two standard errors of their difference, with as many diverged runs."""
+        spread = math.hypot(self.ours.stderr or 0.0, self.theirs.stderr or 0.0)
+        return math.isfinite(self.change) and abs(self.ours.value - self.theirs.value) <= 2 * spread
+
+    @property
     def change(self) -> float:
         """Return our error relative to theirs, less one; without bound where diverged runs decide."""
         if (self.ours.diverged or 0) != (self.theirs.diverged or 0):
@@ -48,8 +54,7 @@ class Duel(NamedTuple):
         if not math.isfinite(self.change):
             lost = f"{ours} has {self.ours.diverged or 0} diverged runs, {theirs} {self.theirs.diverged or 0}"
             return f"{lost} ({self.case})"
-        how = f"{100 * abs(self.change):.0f} % {'lower' if self.change < 0 else 'higher'}"
-        return f"the {self.metric} of {ours} is {how} than that of {theirs} ({self.case})"
+        return f"the {self.metric} of {ours} is {_percent(self)} than that of {theirs} ({self.case})"
 
 
 class Headline(NamedTuple):
@@ -74,7 +79,9 @@ def headlines(results: Iterable[Result]) -> Iterator[Headline]:
         # The study with most tuned opponents and sizes, whoever wins there.
         first = max(duels, key=lambda name: sum(row.method.endswith("tuned") for row in _unseen(studies[name])))
         chart = errors(studies[first], [_unseen(studies[first])[0].protocol or ""], 340)
-        yield _headline("Filters", first, duels, chart)
+        told = _headline("Filters", first, duels, chart)
+        published = list(_filter_duels(studies[first], lambda method: method.endswith("(published)")))
+        yield told._replace(sentence=told.sentence + _beside_published(published))
     duels = {name: list(_regression_duels(part)) for name, part in studies.items() if not pivots.protocols(part)}
     if any(duels.values()):
         first = _STEP if duels.get(_STEP) else max(duels, key=lambda name: len(duels[name]))
@@ -88,16 +95,38 @@ def _headline(title: str, first: str, duels: Mapping[str, Sequence[Duel]], chart
     clear = [duel for duel in own if duel.won and math.isfinite(duel.change)]
     if clear:
         ends = [f"{-100 * duel.change:.0f} % ({duel.case})" for duel in (clear[-1], clear[0])]
-        names = " or ".join(dict.fromkeys(style_of(duel.ours.method).label for duel in clear))
-        said = f"the {own[0].metric} of {names} is {' to '.join(dict.fromkeys(ends))} lower than that of the best tuned opponent"
+        names, others = (_names(rows) for rows in zip(*((duel.ours, duel.theirs) for duel in clear), strict=True))
+        best = f"the best tuned opponent ({others})"
+        said = f"the {own[0].metric} of {names} is {' to '.join(dict.fromkeys(ends))} lower than that of {best}"
     else:
         said = str(own[0])
     if not own[-1].won and own[-1] is not own[0]:
         said += f"; it loses {sum(not duel.won for duel in own)} of {len(own)}, at worst {own[-1]}"
-    won, worst = sum(duel.won for duel in every), max(every, key=_gain)
-    rest = f"In all studies here ours wins {won} of {len(every)} comparisons with the best tuned opponent of each case"
-    rest += "." if won == len(every) or worst is own[-1] else f"; its heaviest loss: {worst}, in {worst.study}."
+    equal, worst = sum(duel.equal for duel in every), max(every, key=_gain)
+    won = sum(duel.won and not duel.equal for duel in every)
+    rest = f"In all studies here, against the best tuned opponent of each of {len(every)} cases, ours wins {won}, "
+    rest += f"loses {len(every) - won - equal}, and is equal within two standard errors in {equal}"
+    rest += "." if worst.won or worst is own[-1] else f"; its heaviest loss: {worst}, in {worst.study}."
     return Headline(title, f"{about}: {said}.", rest, first, chart)
+
+
+def _beside_published(duels: Sequence[Duel]) -> str:
+    """Return a sentence on the best published numbers of each case, if there are any."""
+    if not duels:
+        return ""
+    best, worst = min(duels, key=_gain), max(duels, key=_gain)
+    ends = dict.fromkeys(f"{_percent(duel)} ({duel.case})" for duel in (best, worst))
+    return f" Beside the best published numbers ({_names(duel.theirs for duel in duels)}): {' to '.join(ends)}."
+
+
+def _percent(duel: Duel) -> str:
+    if not math.isfinite(duel.change):
+        return "better, by diverged runs" if duel.won else "worse, by diverged runs"
+    return f"{100 * abs(duel.change):.0f} % {'lower' if duel.change < 0 else 'higher'}"
+
+
+def _names(rows: Iterable[Row]) -> str:
+    return " or ".join(dict.fromkeys(style_of(row.method).label for row in rows))
 
 
 def _gain(duel: Duel) -> tuple[int, float]:
@@ -131,14 +160,14 @@ def _unseen(part: Result) -> list[Row]:
     return [row for row in part.rows if row.protocol not in (None, "paper") and row.metric == metric]
 
 
-def _filter_duels(part: Result) -> Iterator[Duel]:
+def _filter_duels(part: Result, opponent: Callable[[str], bool] | None = None) -> Iterator[Duel]:
     rows, metric = _unseen(part), pivots.FILTER_METRICS[pivots.error_metric(part)].name
     for protocol, size, case in dict.fromkeys((row.protocol, row.ensemble_size, row.case) for row in rows):
         own = [row for row in rows if (row.protocol, row.ensemble_size, row.case) == (protocol, size, case)]
         where = (
             f"N = {size}" + ("" if protocol == "unseen" else f", {protocol}") + (f", {case}" if case[:1] == "n" else "")
         )
-        yield from _duel(part.experiment, where, metric, own, _tuned_filter)
+        yield from _duel(part.experiment, where, metric, own, opponent or _tuned_filter)
 
 
 def _tuned_filter(method: str) -> bool:

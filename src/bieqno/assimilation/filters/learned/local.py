@@ -69,6 +69,7 @@ class LocalEnNF(eqx.Module):
     settled: bool = eqx.field(static=True, default=False)
     # Sizes that it was judged at, and where the base was the better one its radius and inflation.
     judged: tuple[tuple[float, ...], ...] = eqx.field(static=True, default=())
+    conditions: tuple[str, float, float] | None = eqx.field(static=True, default=None)  # that it was trained for
 
     base_settings: ClassVar[Mapping[str, Sequence[float]]] = MappingProxyType(
         {"radius": (0.1, 0.2, 0.35, 0.6, 1.0, 2.0), "inflation": (1.0, 1.02, 1.05, 1.1, 1.2)}
@@ -241,6 +242,10 @@ class LocalEnNF(eqx.Module):
         laws = tuple(jnp.array([level[k], slope[k]], jnp.result_type(float)) for k in range(2))
         begun = eqx.tree_at(lambda f: (f.log_radius, f.log_inflation), self, laws)
         return dataclasses.replace(begun, settled=True)
+
+    def trained_for(self, conditions: tuple[str, float, float]) -> "LocalEnNF":
+        """Return the same, which knows what it was trained for."""
+        return dataclasses.replace(self, conditions=conditions)
 
     def falling_back(self, better: Mapping[int, Mapping[str, float]]) -> "LocalEnNF":
         """Return the same, which is its base at those sizes, and sizes next to them, for which settings are given."""
