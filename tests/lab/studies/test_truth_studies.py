@@ -6,11 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings
+from bieqno.assimilation import make_trials
+from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings, TwinTest, score_filter
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.pivots import error_metric, pivots
 from bieqno.lab.report.tables import html_tables
-from bieqno.lab.studies import EXPERIMENTS, Cases, Result, Row, irregular, large, mnmef, psef, qg
+from bieqno.lab.studies import EXPERIMENTS, Cases, Result, Row, irregular, large, linear_gaussian, mnmef, psef, qg
 
 SMALL = {"width": 8, "channels": 2}
 TINY = {"student": SMALL, "training": {"sizes": {2: 4}, "steps": 2}, "validation": SMOKE_VALIDATION}
@@ -51,6 +52,15 @@ def test_squares_and_arctangents_have_places_and_published_scores():
     assert len(rows) == 15
     for name in psef.MAPS:
         np.testing.assert_array_equal(psef.ring(name).observation_places.positions[:, 0], np.arange(0.0, 40.0, 4.0))
+
+
+def test_the_exact_posterior_is_calibrated():
+    trials = make_trials(linear_gaussian.ring(), 400, truths=4, members=5, key=jax.random.key(0))
+    test = TwinTest(linear_gaussian.ring(), trials, None, jax.random.key(1), burn_in=50)
+    scores = score_filter(test, linear_gaussian.kalman(test))
+    # Of 4 x 350 windows of 20 values, which are correlated over a few windows.
+    assert abs(scores["spread_error_ratio"].mean() - 1) < 0.03
+    assert abs(scores["coverage_90"].mean() - 0.9) < 0.02
 
 
 @pytest.mark.parametrize("name", irregular.NETWORKS)

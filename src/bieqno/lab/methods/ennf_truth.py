@@ -14,7 +14,7 @@ import xarray as xr
 from jaxtyping import Array, Bool, PRNGKeyArray
 
 import bieqno.assimilation as da
-from bieqno.lab.compare import Arrays, Outcome, compare
+from bieqno.lab.compare import Arrays, Method, Outcome, compare
 from bieqno.lab.methods import filters
 from bieqno.lab.methods.pictures import PICTURE, fields, pictured
 from bieqno.lab.results import Row
@@ -37,13 +37,14 @@ def truth_study(
     climate: bool = False,
     side: int = 0,
     energy: bool = False,
+    others: Sequence[Method[filters.TwinTest]] = (),
 ) -> Findings:
     """Train a local filter against the truth, tune the opponents for each network and size, and compare all on unseen truths.
 
     `networks` say by name which observations there are (None for all); the names are the protocols of the rows. `published`
     are rows of others, put beside. The filter is `trained_on` another system, if one is given, and moved to this one. With
     `climate` first ensembles are states of free runs. A system with a `side` is a square, which is kept for pictures.
-    With `energy` whole states are scored, too.
+    With `energy` whole states are scored, too. `others` are further methods, run at the sizes of the learned filter.
     """
     train_key, truth_key, tune_key, run_key, mask_key = jax.random.split(jax.random.key(run.seed), 5)
     school = trained_on or system
@@ -89,6 +90,7 @@ def truth_study(
         plan += [(case(size), ennf) for size in s.sizes]
         plan += [(case(size), own[size]) for size in s.sizes if s.fine_tuning]
         plan += [(case(size), method) for method in classical for size in s.tuned_sizes]
+        plan += [(case(size), method) for method in others for size in s.sizes]
     plan = [(case, pictured(method, side)) for case, method in plan] if side else plan
     if run.wants(filters.LEARNED) or (s.fine_tuning and run.wants(FINE_TUNED)):
         lesson(None)

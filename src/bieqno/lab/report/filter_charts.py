@@ -97,7 +97,9 @@ def errors(result: Result, shown: Sequence[str] = (), height: int = 400) -> Char
     columns |= _of_rows(every, _SIZE, lambda row: row.ensemble_size, value)
     ticks = {"tickvals": sizes, "ticktext": [f"{size:,}" for size in sizes]}
     across = axis(_SIZE, type="log", range=np.log10(ends).tolist(), **ticks)
-    up = log_axis(f"{value} (lower is better)", [row.value + sign * (row.stderr or 0) for row in every for sign in (0, 1)])
+    up = log_axis(
+        f"{value} (lower is better)", [row.value + sign * (row.stderr or 0) for row in every for sign in (0, 1)]
+    )
     over = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
     controls = [_views(view for view, _ in found), _methods_of(method for _, method in found)]
     return Chart("errors", pd.DataFrame(columns), traces, layout(across, up, height, yaxis2=over), controls, ["errors"])

@@ -19,7 +19,8 @@ from bieqno.lab.studies import EXPERIMENTS
 
 _STEP = "step-1d"
 _NOT_TUNED = ("gp-best", "gp-true", "gp-paper")  # the row of another, an oracle, and a process with one start only
-_NEITHER = ("baseline", "EnKF", "particle filter", "teacher", "limit", "ggp-known-noise")
+_ORACLES = ("particle filter", "Kalman filter, exact", "limit", "ggp-known-noise")
+_NEITHER = ("baseline", "EnKF", "teacher", *_ORACLES)
 
 
 class Duel(NamedTuple):
