@@ -26,6 +26,7 @@ from bieqno.assimilation.filters.learned import local
 from bieqno.assimilation.filters.wrappers import mirrored
 from bieqno.assimilation.geometry import Stencil, near_radius, spacing
 from bieqno.operators import Standardiser
+from bieqno.training import trainable
 
 N, SIZE = 4, 12
 RING = Places.grid(SIZE, period=float(SIZE))
@@ -33,6 +34,7 @@ PRIOR = jax.random.normal(jax.random.key(0), (N, SIZE))
 VALUE = jnp.array([1.0, -2.0, 0.5])
 OBSERVED = (0, 3, 7)
 WIDE = jnp.array([1e3])
+SMALL = {"width": 8, "channels": 2, "key": jax.random.key(1)}
 # Rounding of sums in another order, in 32 bits, through a few layers.
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -321,3 +323,35 @@ def test_it_cannot_read_the_truth_off_an_error_law(filter):
     law = Observation(OBSERVED, lambda d: 0.1 * d + 0.5)
     run = eqx.filter_jit(lambda reference: filter(PRIOR, law.window(VALUE, reference=reference), key=jax.random.key(1)))
     np.testing.assert_array_equal(run(VALUE), run(VALUE + 1))
+
+
+MAPS = {
+    "x^2": lambda z: z[::4] ** 2,
+    "arctan": lambda z: jnp.arctan(z[::4]),
+    "exp": lambda z: jnp.exp(z[::4]),
+    "|x|": lambda z: jnp.abs(z[::4]),
+    "averages": lambda z: z.reshape(3, 4).mean(axis=1),
+    "two kinds": lambda z: jnp.stack([z[0], z[4] ** 2, z[8] * z[9]]),
+}
+
+
+@pytest.mark.parametrize(("name", "correlated"), [*((name, False) for name in MAPS), ("averages", True)])
+def test_every_observation_map_has_places_and_finite_derivatives(name, correlated):
+    """Also where a derivative vanishes or is not defined: at a member that is zero."""
+    R = 0.5 * jnp.eye(3) + 0.3 if correlated else 1.0
+    system = System(Lorenz96(SIZE), Observation(MAPS[name], R), jnp.full(SIZE, 8.0), RING)
+    assert len(system.observation_places.positions) == 3
+    weights = trained(LocalEnNF.new(system.neighbourhoods(4.0, 2.0), Standardiser.unit(1), WIDE, **SMALL))
+    prior = jnp.concatenate([jnp.zeros((1, SIZE)), 3 * PRIOR])
+    observed = system.observation.window(system.observation.operator(prior[2]))
+
+    learned, fixed = trainable(weights)
+
+    @jax.jit
+    @jax.value_and_grad
+    def total(parts):
+        return jnp.sum(eqx.combine(parts[0], fixed)(parts[1], observed, key=jax.random.key(2)) ** 2)
+
+    value, slopes = total((learned, prior))
+    assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves((value, slopes)))
+    assert float(value) != pytest.approx(float(jnp.sum(prior**2)))
