@@ -3,6 +3,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 
 import equinox as eqx
 import jax
@@ -25,7 +26,7 @@ from bieqno import (
     PersistenceError,
     PosteriorOperator,
 )
-from bieqno.persistence.tensorfile import write_tensors
+from bieqno.persistence.tensorfile import replace_file, write_tensors
 
 KEY = jax.random.key(0)
 
@@ -371,3 +372,27 @@ print(len(found), jax.config.jax_compilation_cache_dir is not None)
     environment = kept | {"BIEQNO_CACHE": str(folder)}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.split() == (["0", "True"] if writable else ["1", "False"])
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path):
+    target, link = tmp_path / "model.bieqno", tmp_path / "latest"
+    target.write_bytes(b"old")
+    link.symlink_to(target)
+    replace_file(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    (tmp_path / "round").symlink_to(tmp_path / "round")
+    with pytest.raises(PersistenceError, match="cannot write"):
+        replace_file(tmp_path / "round", b"new")
+
+
+def test_a_pipe_is_written_to_and_never_replaced(tmp_path):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()))
+    reader.start()
+    replace_file(pipe, b"content")
+    reader.join(timeout=30)
+    assert read == [b"content"]
+    assert pipe.is_fifo()
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

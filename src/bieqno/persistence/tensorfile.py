@@ -126,8 +126,17 @@ def _digest(label: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
 def replace_file(path: Path, content: bytes | memoryview) -> None:
     """Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one.
 
-    If that fails, PersistenceError is raised, what was there is still there, and nothing else is left behind.
+    If that fails, PersistenceError is raised, what was there is still there, and nothing else is left behind. A link is
+    followed; what is no regular file (a pipe, a device) is written to and never replaced.
     """
+    try:
+        path = path.resolve()
+        if path.exists() and not path.is_file() and not path.is_dir():
+            with path.open("wb") as stream:
+                stream.write(content)
+            return
+    except (OSError, RuntimeError) as error:  # RuntimeError: links that go round
+        raise PersistenceError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     try:
         with temporary.open("xb") as file:
