@@ -362,3 +362,28 @@ def test_members_may_be_states_of_the_climate():
     assert members <= states
     with pytest.raises(ValueError, match="4000 members need as many states"):
         make_trials(system, 2, truths=1, members=4000, spin=1, climate=climate, key=jax.random.key(0))
+
+
+# The reader fails once more when its half-open file is collected.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_damaged_dataset_is_one_error_of_one_line(tmp_path):
+    """Bytes changed all over the file: what is read is whole, or the error says that the file is damaged."""
+    twin = simulate(SYSTEM, 5, key=KEY)
+    run = cycle(ETKF(), SYSTEM, jax.random.normal(KEY, (4, 3)) + twin.truth[0], twin.observations, key=KEY)
+    save_dataset(to_dataset(run, twin), tmp_path / "run.nc")
+    content = (tmp_path / "run.nc").read_bytes()
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(60):
+        damaged = bytearray(content)
+        for place in rng.integers(0, len(content), 20):
+            damaged[place] = rng.integers(256)
+        (tmp_path / "damaged.nc").write_bytes(damaged)
+        try:
+            load_dataset(tmp_path / "damaged.nc")
+        except ValueError as error:
+            refused += 1
+            assert "is damaged or no netCDF file" in str(error)  # noqa: PT017
+            assert "\n" not in str(error)  # noqa: PT017
+    assert refused
+    with pytest.raises(FileNotFoundError):
+        load_dataset(tmp_path / "missing.nc")

@@ -114,8 +114,15 @@ def save_dataset(data: Dataset, path: str | Path) -> Path:
 
 
 def load_dataset(path: str | Path) -> Dataset:
-    """Read a dataset whole, and close the file."""
-    return _xarray().load_dataset(path, engine="h5netcdf")
+    """Read a dataset whole, and close the file; a ValueError if it is damaged or no netCDF file."""
+    try:
+        return _xarray().load_dataset(path, engine="h5netcdf")
+    except (FileNotFoundError, PermissionError, IsADirectoryError, ImportError, MemoryError):
+        raise
+    except Exception as error:  # a damaged file can make its readers raise anything
+        raise ValueError(
+            f"{path} is damaged or no netCDF file: {type(error).__name__}, {error}".split("\n")[0]
+        ) from error
 
 
 def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:

@@ -24,7 +24,7 @@ class Series(NamedTuple):
 
 def read_observations(path: Path, file: SystemFile, variable: str | None = None) -> Series:
     """Read observations (by default ``observed``, or the only variable of two dimensions); check that they fit the system."""
-    data = _opened(path)
+    data = load_dataset(path)
     names = [str(key) for key in data.data_vars]
     if variable is not None and variable not in names:
         raise ValueError(f"{path} has no variable {variable!r}; {did_you_mean(variable, names)}")
@@ -76,7 +76,7 @@ def analysis_dataset(
 
 def last_analysis(path: Path, file: SystemFile) -> tuple[Float[Array, "N n"], int]:
     """Return the last ensemble in a file that an earlier assimilation wrote, and the number of windows up to it."""
-    data = _opened(path)
+    data = load_dataset(path)
     if "posterior" not in data or data["posterior"].dims != ("time", "member", "state"):
         raise ValueError(f"{path} holds no analysis: expected 'posterior' by time, member and state")
     last = data["posterior"].values[-1]
@@ -85,15 +85,6 @@ def last_analysis(path: Path, file: SystemFile) -> tuple[Float[Array, "N n"], in
     if not np.isfinite(last).all():
         raise ValueError(f"the assimilation in {path} diverged; there is nothing to continue from")
     return jnp.asarray(last), int(data.attrs.get("last_window", data.sizes["time"]))
-
-
-def _opened(path: Path) -> xr.Dataset:
-    try:
-        return load_dataset(path)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError) as error:
-        raise ValueError(f"cannot read {path} as netCDF-4: {error}") from error
 
 
 def _check_times(found: xr.DataArray, path: Path, file: SystemFile) -> None:
