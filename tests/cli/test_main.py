@@ -28,6 +28,14 @@ def test_info(tmp_path):
     assert rows["cache"] == str(tmp_path / "cache")
 
 
+def test_a_missing_file_is_named_and_nothing_else(tmp_path):
+    done = run("predict", str(tmp_path / "none.bieqno"), str(tmp_path / "none.csv"), "--out", str(tmp_path / "x.csv"))
+    assert done.returncode == 1
+    assert "none" in done.stderr
+    assert "No such file or directory" in done.stderr
+    assert "Errno" not in done.stderr
+
+
 AT_ONCE = """
 import sys
 from bieqno.cli import main

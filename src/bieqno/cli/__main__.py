@@ -87,7 +87,10 @@ def run_app() -> None:
         expected = isinstance(error, ValueError | OSError | ImportError | PersistenceError | TrainingError)
         if "--debug" in sys.argv or not expected:
             raise
-        typer.echo(f"bieqno: {error}\n(`bieqno --debug ...` shows the traceback)", err=True)
+        said = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            said = f"{error.filename}: {error.strerror}"
+        typer.echo(f"bieqno: {said}\n(`bieqno --debug ...` shows the traceback)", err=True)
         sys.exit(1)
 
 
