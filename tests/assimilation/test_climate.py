@@ -33,3 +33,21 @@ def test_a_parameter_has_the_spread_of_its_first_values():
     system, _ = append_parameters(lambda theta: Lorenz96(8, 8.0 + theta[0]), plain, state, parameters)
     assert float(system.first_spread(key=KEY)[-1]) == pytest.approx(float(jnp.std(parameters)))
     assert float(Climate.of(system, key=KEY).deviation[-1]) < 3e-4
+
+
+@pytest.mark.parametrize("value", [0.1, 8.3, 273.15])
+def test_rounding_of_a_constant_is_no_variation(value):
+    still = System(lambda z: jnp.full(2, value), Observation([0], 1.0), jnp.full(2, value))
+    assert jnp.all(Climate.of(still, key=KEY).deviation == 1)
+    assert jnp.allclose(still.first_spread(key=KEY), 0.01 * value)
+
+
+def test_a_small_variable_beside_a_large_one_keeps_its_units():
+    def both(z):
+        wave = Lorenz96(4, 8.0, window=0.1)
+        return jnp.concatenate([wave(z[:4]), 1e5 * wave(z[4:] / 1e5)])
+
+    state = jnp.concatenate([jnp.array([1.0, 2.0, 3.0, 4.0]), 1e5 * jnp.array([1.0, 2.0, 3.0, 4.0])])
+    small, large = jnp.split(System(both, Observation([0], 1.0), state).first_spread(key=KEY), 2)
+    assert jnp.all(small < 10)
+    assert jnp.all(large > 1e3)

@@ -236,6 +236,13 @@ def test_models_outside_jax_are_not_differentiated():
     assert not differentiable(outside)
     assert differentiable(SYSTEM)
     task = AgainstTruth({2: 2}).task(untrained(), outside, key=jax.random.key(0))
+    learned, fixed = trainable(untrained())
+
+    def loss(learned):
+        batch, key = task.source(jax.random.key(1), task.source_state), jax.random.key(2)
+        return task.loss(eqx.combine(learned, fixed), batch, key=key)[0]
+
+    assert all(jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(jax.grad(loss)(learned)))
     assert task.loss.windows == 1
 
 
@@ -247,6 +254,7 @@ def test_a_filter_says_so_where_it_was_not_trained_for_the_system(trained, recwa
         return cycle(trained.module, system, start, twin.observations, key=jax.random.key(1))
 
     run(SYSTEM)
+    jax.jit(lambda: run(SYSTEM).ensemble)()
     assert not recwarn.list
     wider = System(SYSTEM.model, Observation([0, 2], 2.0), SYSTEM.state)
     with pytest.warns(UserWarning, match=r"not trained for this system: errors of 2 instead of 1; train it anew"):
@@ -254,3 +262,12 @@ def test_a_filter_says_so_where_it_was_not_trained_for_the_system(trained, recwa
     squared = System(SYSTEM.model, Observation(lambda z: z[::2] ** 2, 1.0), SYSTEM.state)
     with pytest.warns(UserWarning, match="another observation operator"):
         run(squared)
+
+
+def test_a_filter_that_fell_back_is_trained_further_without_its_base():
+    settings = {3: {"radius": 1.0, "inflation": 1.02}, 8: {"radius": 2.0, "inflation": 1.1}}
+    fallen = untrained().begin_with(settings).falling_back(settings)
+    free, again = fallen.without_fall_back([3, 5])
+    assert again == {3: settings[3]}
+    assert free.judged == ((8.0, 2.0, 1.1),)
+    assert free.falling_back({3: {}}).judged == ((8.0, 2.0, 1.1), (3.0,))

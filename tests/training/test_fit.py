@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 from bieqno import MLP, Progress, StoredData, TrainingError, fit
 from bieqno.operators import Standardiser, frozen
 from bieqno.training import clock, falling_adam, trainable
+from bieqno.training.record import start
 from bieqno.training.step import run_chunk
 
 KEY = jax.random.key(0)
@@ -97,6 +98,32 @@ def test_a_budget_of_time_ends_a_training_with_a_rate_of_zero(monkeypatch):
         fit(network(), mean_square, square, steps=3, budget=3.0, key=KEY)
     with pytest.raises(ValueError, match="a number of steps or a budget"):
         fit(network(), mean_square, square, key=KEY)
+
+
+def test_of_equally_good_modules_the_last_is_taken_whatever_the_sign():
+    for values, best in (
+        ((1.0, 1.5, 1.01), 3),
+        ((-1.0, -1.01, -1.005), 3),
+        ((-1.0, -1.5, -1.4), 2),
+        ((1.0, 0.5, 0.6), 2),
+    ):
+        record = start(network(), optax.adam(1e-3), None)
+        for step, value in enumerate(values, 1):
+            state = record.state._replace(step=jnp.int32(step))
+            record = record.after(state, jnp.zeros(1), value, tolerance=0.02)
+        assert int(record.best_step) == best, values
+
+
+def test_a_budget_goes_on_where_it_was(monkeypatch, tmp_path):
+    ticks = count()
+    monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    options = {"optimizer": falling_adam(1e-2), "chunk_steps": 20, "key": KEY, "checkpoint": tmp_path}
+    first = fit(network(), mean_square, square, budget=100.0, **options)
+    again = fit(network(), mean_square, square, budget=100.0, **options)
+    np.testing.assert_array_equal(first.losses, again.losses)  # it had ended
+    for wrong in (0.0, -5.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="positive number of seconds"):
+            fit(network(), mean_square, square, budget=wrong, key=KEY)
 
 
 def test_trainings_of_other_lengths_share_the_compilation():

@@ -26,7 +26,8 @@ def conditions_of(system: System) -> Conditions:
     """
     observation = system.observation
     plain = isinstance(observation.operator, Components)  # whichever they are: places tell where
-    error = jnp.mean(observation.error.std(observation.operator(system.state)))
+    with jax.ensure_compile_time_eval():  # also where a filter is used inside `jit`
+        error = jnp.mean(observation.error.std(observation.operator(system.state)))
     name = "components" if plain else fingerprint(observation.operator)[:12]
     return name, float(error), (system.at_once or system.observed) / system.size
 
@@ -40,7 +41,7 @@ def warn_where_unlike(filter: Any, system: System) -> None:
     unlike = [
         f"{what} of {new:.3g} instead of {old:.3g}"
         for what, old, new in zip(("errors", "observations per variable"), trained[1:], here[1:], strict=True)
-        if not 1 / ALIKE <= new / old <= ALIKE
+        if old > 0 and not 1 / ALIKE <= new / old <= ALIKE
     ]
     if trained[0] != here[0]:
         unlike.insert(0, "another observation operator")

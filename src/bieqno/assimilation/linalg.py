@@ -124,3 +124,16 @@ def _by_members(S: Float[Array, "k m"], D: Float[Array, "r m"]) -> Float[Array, 
     # The transform of the anomalies, and minus the weights.
     begin = jnp.eye(count, count + D.shape[0], dtype=S.dtype)
     return -jax.lax.fori_loop(0, size, assimilate, begin)[:, count:].T
+
+
+def magnitude(state: Float[Array, "n"]) -> Float[Array, "n"]:
+    """Return the size of each variable: its absolute value; where it is zero that of the others, or one.
+
+    Example:
+        >>> magnitude(jnp.array([-3.0, 0.0, 4.0])).round(2).tolist(), magnitude(jnp.zeros(2)).tolist()
+        ([3.0, 2.890000104904175, 4.0], [1.0, 1.0])
+    """
+    size = jnp.abs(state)
+    largest = jnp.max(size)
+    typical = largest * jnp.sqrt(jnp.mean((size / jnp.where(largest > 0, largest, 1)) ** 2))
+    return jnp.where(size > 0, size, jnp.where(typical > 0, typical, 1))

@@ -61,8 +61,9 @@ class Shifted(eqx.Module):
 
     def __call__(self, key: PRNGKeyArray) -> Bool[Array, "m"]:
         """Draw an offset, less than the distance between two of them."""
-        first = np.arange(self.count) * self.size // self.count
-        return jnp.zeros(self.size, bool).at[first + jax.random.randint(key, (), 0, self.size // self.count)].set(True)
+        # In whole numbers: the offset is a share of the distance, of which there are as many as values.
+        offset = jax.random.randint(key, (), 0, self.size)
+        return jnp.zeros(self.size, bool).at[(jnp.arange(self.count) * self.size + offset) // self.count].set(True)
 
 
 class Observed(eqx.Module):

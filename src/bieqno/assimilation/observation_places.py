@@ -7,10 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from bieqno.assimilation.linalg import magnitude
 from bieqno.assimilation.places import Places
 
 LARGEST = 40_000_000  # entries of a Jacobian that is still looked at
-WIDE = 0.25  # share of the domain about which a value may be an average and still have a place
+WIDE = 0.1  # standard deviation of what a value depends on and still has a place, as a share of the domain
 
 
 def observation_places(
@@ -33,7 +34,8 @@ def observation_places(
         count = jax.eval_shape(operator, state).shape[0]
         if not count or count * state.shape[0] > LARGEST:
             return None
-        weights = np.asarray(_dependence(operator, state))
+        with jax.ensure_compile_time_eval():  # a system may be made inside `jit`
+            weights = np.asarray(_dependence(operator, state))
     except (TypeError, ValueError, NotImplementedError, jax.errors.JAXTypeError):
         return None
     total = weights.sum(axis=1, keepdims=True)
@@ -52,9 +54,8 @@ def observation_places(
 
 def _dependence(operator: Callable[[Array], Array], state: Float[Array, "n"]) -> Float[Array, "m n"]:
     """Return how much each value depends on each variable, about the state: at one point a derivative may vanish."""
-    size = jnp.maximum(jnp.abs(state), jnp.sqrt(jnp.mean(state**2)))
     noise = jax.random.normal(jax.random.key(0), (2, *state.shape), state.dtype)
-    near = state + 0.1 * jnp.where(size > 0, size, 1) * noise
+    near = state + 0.1 * magnitude(state) * noise
     return jnp.sum(jnp.abs(jax.vmap(jax.jacrev(operator))(near)), axis=0)
 
 
@@ -76,5 +77,6 @@ def _centre(
         apart = position - centre[:, None]
         domain = float(np.ptp(position))
     spread = np.sqrt(np.sum(weights * apart**2, axis=1))
-    # Evenly round a ring the spread is 0.29 of it; along a line likewise.
-    return None if np.any(spread > WIDE * domain) else centre
+    # An average over a third of the domain has one, two variables a quarter of it apart have none.
+    rounding = 1e-6 * (1 + float(np.max(np.abs(position))))
+    return None if np.any(spread > WIDE * domain + rounding) else centre

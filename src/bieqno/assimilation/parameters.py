@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.assimilation.linalg import magnitude
 from bieqno.assimilation.models.forecast import AbstractEnsembleModel, Model, forecast
-from bieqno.assimilation.system import System
+from bieqno.assimilation.system import NUDGE, System
 
 
 class ParametrizedModel(AbstractEnsembleModel):
@@ -73,6 +74,7 @@ def append_parameters(
     # Parameters have no position, so that the appended state has none either.
     both = jnp.concatenate([ensemble, parameters], axis=1)
     # What is not known of a parameter, in its own units, is what its first values say.
-    spread = jnp.std(both, axis=0) if members > 1 and bool(jnp.all(jnp.std(both, axis=0) > 0)) else None
+    known = jnp.std(both, axis=0) > 1e-5 * jnp.abs(state)
+    spread = None if members == 1 else jnp.where(known, jnp.std(both, axis=0), NUDGE * magnitude(state))
     about: Any = {"limit": limit, "spread": spread, "network": system.network}
     return System(ParametrizedModel(build, count), observed, state, **about), both

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.assimilation.geometry import Candidates, Neighbourhoods, Neighbours, near_radius, spacing
+from bieqno.assimilation.linalg import magnitude
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Components, Observation
 from bieqno.assimilation.observation_places import observation_places as find_places
@@ -88,6 +89,7 @@ class System(eqx.Module):
         self.network = network
         self.at_once = at_once
         operator = observation.operator
+        observation.size(self.state.shape[0])  # refuses what is no operator of such a state
         if observation_places is None and places is not None:
             if isinstance(operator, Components):
                 observation_places = places.at(operator.indices)
@@ -106,16 +108,25 @@ class System(eqx.Module):
             if places is not None and len(places.positions) != count:
                 raise ValueError(f"{len(places.positions)} places are given for {count} {name}")
         if self.network is not None:
-            shape = jax.eval_shape(self.network, jax.random.key(0)).shape
-            if shape != (self.observed,):
+            mask = jax.eval_shape(self.network, jax.random.key(0))
+            if mask.shape != (self.observed,) or mask.dtype != bool:
                 raise ValueError(
-                    f"a network says of each of {self.observed} values whether it is there, got shape {shape}"
+                    f"a network says of each of {self.observed} values whether it is there, got {mask.dtype} {mask.shape}"
                 )
+            if self.at_once is not None:
+                self._check_at_once(self.at_once)
         for name, value in (("limit", self.limit), ("spread", 1.0 if self.spread is None else self.spread)):
             if not isinstance(value, float) and value.shape not in {(), self.state.shape}:
                 raise ValueError(f"a {name} is a number or one per variable, got shape {value.shape}")
             if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) > 0):
                 raise ValueError(f"a {name} is positive, got {name}={value}")
+
+    def _check_at_once(self, most: int) -> None:
+        """Refuse a number that windows exceed: the values beyond it would be dropped without a word."""
+        with jax.ensure_compile_time_eval():
+            seen = int(jnp.max(jnp.sum(self.present(20, key=jax.random.key(0)), axis=1)))
+        if most < max(seen, 1):
+            raise ValueError(f"a window has up to {seen} values, got at_once={most}")
 
     @property
     def size(self) -> int:
@@ -146,11 +157,11 @@ class System(eqx.Module):
         if self.spread is not None:
             return jnp.broadcast_to(jnp.asarray(self.spread, self.state.dtype), self.state.shape)
         start_key, model_key = jax.random.split(key)
-        size = jnp.maximum(jnp.abs(self.state), jnp.sqrt(jnp.mean(self.state**2)))
-        nudge = NUDGE * jnp.where(size > 0, size, 1)
+        nudge = NUDGE * magnitude(self.state)
         start = self.state + nudge * jax.random.normal(start_key, self.state.shape, self.state.dtype)
-        varies = SHARE * jnp.std(_free_runs(self.model, start[None], SCOUT, model_key)[SCOUT // 2 :, 0], axis=0)
-        return jnp.where(jnp.isfinite(varies) & (varies > 0), varies, nudge)
+        run = _free_runs(self.model, start[None], SCOUT, model_key)[SCOUT // 2 :, 0]
+        varies = jnp.std(run, axis=0)
+        return jnp.where(jnp.isfinite(varies) & _beyond_rounding(varies, run), SHARE * varies, nudge)
 
     def neighbours(self, radius: float) -> Neighbours | Candidates:
         """Return the observations within a radius of every variable, for the `LETKF`."""
@@ -174,6 +185,8 @@ class System(eqx.Module):
         """Return the places of variables and observations; without positions everything is near everything."""
         here = Places.apart(self.size) if self.places is None else self.places
         there = self.observation_places
+        if there is None and self.places is None and not isinstance(self.observation.operator, Components):
+            there = Places.apart(self.observed)
         if there is None:
             if not isinstance(self.observation.operator, Components):
                 raise ValueError(
@@ -214,6 +227,7 @@ class Climate(eqx.Module):
                     "System(..., spread=...)"
                 )
             deviation = jnp.std(states, axis=(0, 1))
+            deviation = jnp.where(_beyond_rounding(deviation, states), deviation, 0)
             known = (deviation > 0) & (before > 0)
             change = jnp.where(known, jnp.abs(jnp.log(deviation / jnp.where(known, before, 1))), 0)
             if look and float(jnp.mean(change)) < SETTLED:
@@ -221,6 +235,12 @@ class Climate(eqx.Module):
             before = deviation
         kept = states.reshape(-1, system.size)
         return cls(kept, jnp.mean(kept, axis=0), jnp.where(deviation > 0, deviation, 1))
+
+
+def _beyond_rounding(deviation: Float[Array, "n"], values: Float[Array, "*s n"]) -> Bool[Array, "n"]:
+    """Return where values differ by more than a constant does that was rounded."""
+    size = jnp.max(jnp.abs(values), axis=tuple(range(values.ndim - 1)))
+    return deviation > 100 * float(np.finfo(values.dtype).eps) * size
 
 
 @eqx.filter_jit

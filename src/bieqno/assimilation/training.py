@@ -48,6 +48,9 @@ class HasBase(Protocol):
     def begin_with(self, found: Mapping[int, Mapping[str, float]]) -> Any:
         """Return the student with the best settings that were found for some ensemble sizes."""
 
+    def without_fall_back(self, sizes: Sequence[int]) -> tuple[Any, dict[int, dict[str, float]]]:
+        """Return the student as it is without its base, and the base's settings, at those of the sizes that had fallen back."""
+
     def trained_for(self, conditions: Conditions) -> Any:
         """Return the student, which knows what it was trained for."""
 
@@ -115,9 +118,12 @@ def train_filter(
     task_key, validation_key, fit_key, base_key = jax.random.split(key, 4)
     sizes = sorted(objective.sizes)
     found: dict[int, dict[str, float]] = {}
-    if isinstance(student, HasBase) and not student.settled:
-        found = _tuned_bases(student, system, sizes, base_key)
-        student = student.begin_with(found)
+    if isinstance(student, HasBase):
+        if not student.settled:
+            found = _tuned_bases(student, system, sizes, base_key)
+            student = student.begin_with(found)
+        student, again = student.without_fall_back(sizes)  # of a filter that is trained further
+        found |= again
     task = objective.task(student, system, key=task_key)
     padded = isinstance(student, PaddedFilter)
     judge = every = patience = None
@@ -125,9 +131,10 @@ def train_filter(
     if validate is not None:
         ends = sorted({sizes[0], sizes[-1]})
         judge = judge_of(validate, system, ends, padded, validation_key)
-        every, patience = validate.every, validate.patience
+        # A budget is the end: of the many short chunks that it has, a few without improvement say nothing.
+        every, patience = validate.every, validate.patience if seconds is None else None
         errors = _base_errors(student, validate, system, found, validation_key)
-        if errors and on_progress is not None:
+        if on_progress is not None and set(ends) <= set(errors):
             on_progress = _beside(on_progress, float(np.mean([errors[size] for size in ends])))
     result = fit(
         student,
@@ -212,7 +219,7 @@ def as_seconds(budget: float | str) -> float:
     """
     number, unit = budget, "s"
     if isinstance(budget, str):
-        found = re.fullmatch(r"\s*([0-9.]+)\s*(s|sec|min|h)\s*", budget)
+        found = re.fullmatch(r"\s*([0-9]+\.?[0-9]*)\s*(s|sec|min|h)\s*", budget)
         number, unit = found.groups() if found else ("nan", "s")
     seconds = float(number) * {"s": 1, "sec": 1, "min": 60, "h": 3600}[unit]
     if not 0 < seconds < np.inf:

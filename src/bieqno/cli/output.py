@@ -69,7 +69,7 @@ def training_bar(label: str) -> Iterator[Listener]:
             if progress.reference is not None:
                 validation = f"{validation.partition(' (')[0]} (tuned base {progress.reference:.4g})"
             scores = f", loss {progress.loss:.4g}{validation}" if math.isfinite(progress.loss) else ", compiling"
-            bar.update(task, completed=progress.step, total=progress.steps, scores=scores)
+            bar.update(task, completed=progress.step, total=progress.steps or None, scores=scores)
 
         yield update
 

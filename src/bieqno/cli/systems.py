@@ -212,9 +212,13 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
     key = jax.random.fold_in(jax.random.key(file.settings.seed), 1)
     with training_bar("training") as on_progress:
         result = train_student(file, checkpoint=checkpoint, on_progress=on_progress, warn=warn, key=key)
-    best = f", best after {result.best_step} with a validation error of {min(result.validations):.3f}"
+    best = ""
+    if len(result.validations):
+        chunk = len(result.losses) / len(result.validations)
+        error = result.validations[max(round(result.best_step / chunk) - 1, 0)]
+        best = f", best after {result.best_step} with a validation error of {error:.3f}"
     stopped = ", stopped early" if result.stopped_early else ""
-    typer.echo(f"trained for {len(result.losses)} steps{best if len(result.validations) else ''}{stopped}")
+    typer.echo(f"trained for {len(result.losses)} steps{best}{stopped}")
     for size, (ours, base) in result.errors.items():
         told = f"{1 - ours / base:.0%} below the tuned LETKF inside it" if ours < base else "the tuned LETKF inside it"
         typer.echo(f"  N = {size}: validation error {min(ours, base):.3f}, {told}")

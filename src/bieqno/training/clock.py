@@ -28,18 +28,32 @@ class Clock:
     steps: int
     budget: float | None
     chunk: int
+    before: float = 0.0  # seconds that earlier processes took
     begun: float = field(default_factory=lambda: time.monotonic())
     compiled: float = field(default_factory=lambda: _compiling)
     step: int = 0
     settled: tuple[int, float] | None = None  # step and time at the end of the first chunk, where all is compiled
+
+    def __post_init__(self) -> None:
+        self.step = self.first
+        if self.budget is not None and self.first:  # continued: at the pace so far
+            self._plan(self.before / self.first)
 
     def after(self, step: int) -> None:
         """Take note that a chunk has ended; with a budget, decide anew how many steps there will be: whole chunks."""
         self.step = step
         self.settled = self.settled or (step, self.seconds)
         if self.budget is not None:
-            left = (self.budget - self.seconds) / max(self.pace * self.chunk, 1e-9)
-            self.steps = step + max(0, math.floor(left)) * self.chunk
+            self._plan(self.pace)
+
+    def _plan(self, pace: float) -> None:
+        left = (self.budget or 0.0) - self.before - self.seconds
+        self.steps = self.step + max(0, math.floor(left / max(pace * self.chunk, 1e-9))) * self.chunk
+
+    @property
+    def known_steps(self) -> int:
+        """Number of steps, zero while it is not known."""
+        return self.steps if self.budget is None or self.step else 0
 
     @property
     def seconds(self) -> float:

@@ -112,10 +112,10 @@ def fit(
     if mesh is not None:
         on_devices, step, key = _replicate((record.on_devices, step, key), mesh)
         record = Record(*on_devices, *record.history.values())
-    clock = Clock(record.step, most, budget, chunk_steps)
+    clock = Clock(record.step, most, budget, chunk_steps, before=float(record.seconds[0]))
     saved, ended, length = time.monotonic(), False, 0
     try:
-        if on_progress is not None and record.step < most:
+        if on_progress is not None and record.step < clock.steps:
             on_progress(record.progress(clock, 0))
         while record.step < clock.steps and not ended and not record.out_of_patience(patience):
             length = min(chunk_steps - record.step % chunk_steps, clock.steps - record.step)
@@ -127,6 +127,7 @@ def fit(
             validation = None if validate is None else float(np.float32(_evaluate(validate, state.module)))
             record = record.after(state, values, validation, tolerance)
             clock.after(record.step)
+            record = record._replace(seconds=np.array([clock.before + clock.seconds]))
             if time.monotonic() - saved >= checkpoint_seconds:
                 stored.write(record)
                 saved = time.monotonic()
@@ -158,6 +159,8 @@ def fit(
 def _most_steps(steps: int | None, budget: float | None) -> int:
     if (steps is None) == (budget is None):
         raise ValueError(f"a training has a number of steps or a budget in seconds, got {steps=} and {budget=}")
+    if budget is not None and not 0 < budget < np.inf:
+        raise ValueError(f"a budget is a positive number of seconds, got {budget=}")
     return _MOST if steps is None else steps
 
 

@@ -61,6 +61,7 @@ class Record(NamedTuple):
     stale: Int[Array, ""]
     losses: Float[np.ndarray, "steps"]
     validations: Float[np.ndarray, "chunks"]
+    seconds: Float[np.ndarray, "1"]  # that it has taken so far, in all processes
 
     @property
     def step(self) -> int:
@@ -75,7 +76,7 @@ class Record(NamedTuple):
     @property
     def history(self) -> dict[str, Float[np.ndarray, "_"]]:
         """Return the training history, which stays on the host."""
-        return {"losses": self.losses, "validations": self.validations}
+        return {"losses": self.losses, "validations": self.validations, "seconds": self.seconds}
 
     def after(
         self, state: State, values: Float[Array, "length"], validation: float | None, tolerance: float
@@ -89,7 +90,8 @@ class Record(NamedTuple):
             return record
         record = record._replace(validations=np.append(self.validations, np.float32(validation)))
         improved = validation < float(self.best_value)
-        if validation < (1 + tolerance) * float(self.best_value):
+        least = float(self.best_value)
+        if improved or validation <= least + tolerance * abs(least):
             record = record._replace(best=state.module, best_step=state.step)
         if improved:
             record = record._replace(best_value=jnp.float32(validation))
@@ -105,7 +107,7 @@ class Record(NamedTuple):
         finite = values[np.isfinite(values)]
         loss = float(finite.mean()) if finite.size else math.nan
         validation = float(self.validations[-1]) if self.validations.size else None
-        steps, skipped = max(clock.steps, self.step), int(self.state.skipped)
+        steps, skipped = max(clock.known_steps, self.step), int(self.state.skipped)
         return Progress(self.step, steps, loss, validation, skipped, clock.seconds, clock.remaining)
 
     def result(self, steps: int, patience: int | None) -> FitResult[Any]:
@@ -131,4 +133,4 @@ def start(module: Any, optimizer: optax.GradientTransformation, source_state: An
     arrays, rest = eqx.partition(state, lambda x: eqx.is_array(x) and not is_key(x))
     state = eqx.combine(jax.tree.map(lambda x: jax.lax.convert_element_type(x, x.dtype), arrays), rest)
     empty = np.zeros(0, np.float32)
-    return Record(state, state.module, jnp.float32(jnp.inf), zero, zero, empty, empty)
+    return Record(state, state.module, jnp.float32(jnp.inf), zero, zero, empty, empty, np.zeros(1))

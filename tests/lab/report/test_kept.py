@@ -58,7 +58,7 @@ def test_figures_of_many_numbers_are_kept_as_images(tmp_path):
 def test_numbers_without_a_result_are_refused_before_anything_is_written(tmp_path):
     write_result(Result("lorenz63", "paper", 0, ROWS, config=CONFIG), tmp_path / "runs")
     (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "mnmef.json").write_text("{}")
+    (tmp_path / "kept" / "mnmef.json").write_text('{"experiment": "mnmef", "rows": []}')
     with pytest.raises(ValueError, match=r"mnmef\.json"):
         keep_results(tmp_path / "runs", tmp_path / "kept")
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["mnmef.json"]

@@ -158,6 +158,9 @@ class TruthLoss(eqx.Module):
             scores = jax.vmap(self._score)(runs.truth, ensemble, runs.present)
             return eqx.tree_at(lambda r: r.ensemble, runs, ensemble), jnp.mean(scores)
 
+        if self.windows == 1:  # a model outside JAX has no derivative, not even in a loop that is gone through once
+            runs, score = window(runs, jax.random.split(window_key, 1)[0])
+            return score, runs
         # Of large ensembles only those between windows are kept in memory, and the rest computed again on the way back.
         kept = window if runs.ensemble.size <= SMALL else jax.checkpoint(window)
         runs, scores = jax.lax.scan(kept, runs, jax.random.split(window_key, self.windows))

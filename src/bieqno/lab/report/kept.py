@@ -28,7 +28,7 @@ def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -
     found = [(replace(result, config=_origin(result.config)), figures) for result, figures in results_in(folder)]
     target = Path(kept)
     numbers = {target / f"{result.experiment}.json": result for result, _ in found}
-    others = sorted(path.name for path in target.glob("*.json") if path not in numbers)
+    others = sorted(path.name for path in target.glob("*.json") if path not in numbers and _ours(path))
     if others:
         raise ValueError(
             f"{target} holds {', '.join(others)}, of which {folder} has no result; remove or run what is missing"
@@ -39,6 +39,14 @@ def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -
         replace_file(path, _numbers(result).encode())
     replace_file(target / PAGE_FILE, page.encode())
     return target / PAGE_FILE
+
+
+def _ours(path: Path) -> bool:
+    """Return whether a file holds the numbers of a study."""
+    try:
+        return {"experiment", "rows"} <= set(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return False
 
 
 def _numbers(result: Result) -> str:

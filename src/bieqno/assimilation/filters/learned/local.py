@@ -243,14 +243,22 @@ class LocalEnNF(eqx.Module):
         begun = eqx.tree_at(lambda f: (f.log_radius, f.log_inflation), self, laws)
         return dataclasses.replace(begun, settled=True)
 
+    def without_fall_back(self, sizes: Sequence[int]) -> tuple["LocalEnNF", dict[int, dict[str, float]]]:
+        """Return the same without its base at some sizes, and the settings of the base at those of them that had it."""
+        own = [size for size in self.judged if int(size[0]) in sizes]
+        kept = tuple(size for size in self.judged if size not in own)
+        settings = {int(size): dict(zip(self.base_settings, found, strict=True)) for size, *found in own if found}
+        return dataclasses.replace(self, judged=kept), settings
+
     def trained_for(self, conditions: tuple[str, float, float]) -> "LocalEnNF":
         """Return the same, which knows what it was trained for."""
         return dataclasses.replace(self, conditions=conditions)
 
     def falling_back(self, better: Mapping[int, Mapping[str, float]]) -> "LocalEnNF":
         """Return the same, which is its base at those sizes, and sizes next to them, for which settings are given."""
+        others = (size for size in self.judged if int(size[0]) not in better)
         judged = ((float(size), *(best[name] for name in self.base_settings if best)) for size, best in better.items())
-        return dataclasses.replace(self, judged=tuple(judged))
+        return dataclasses.replace(self, judged=(*others, *judged))
 
     def at(self, neighbourhoods: Neighbourhoods) -> "LocalEnNF":
         """Return the same weights elsewhere: on another grid, with another observing network."""
