@@ -235,8 +235,9 @@ def test_models_outside_jax_are_not_differentiated():
     outside = System(host, Observation([0], 1.0), jnp.ones(3))
     assert not differentiable(outside)
     assert differentiable(SYSTEM)
-    task = AgainstTruth({2: 2}).task(untrained(), outside, key=jax.random.key(0))
-    learned, fixed = trainable(untrained())
+    student = untrained(outside)
+    task = AgainstTruth({2: 2}).task(student, outside, key=jax.random.key(0))
+    learned, fixed = trainable(student)
 
     def loss(learned):
         batch, key = task.source(jax.random.key(1), task.source_state), jax.random.key(2)
