@@ -137,7 +137,9 @@ def test_what_does_not_describe_a_system_is_refused():
         with pytest.raises(ValueError, match="a limit is positive, got limit="):
             System(MODEL, OBSERVATION, STATE, limit=wrong)
     with pytest.raises(ValueError, match="observation_places=Places"):
-        System(MODEL, Observation(lambda z: z[:1] ** 2, 1.0), STATE).neighbourhoods()
+        System(MODEL, Observation(lambda z: z.mean()[None], 1.0), STATE, Places.grid(3)).neighbourhoods()
+    everything_is_near = System(MODEL, Observation(lambda z: z[:1] ** 2, 1.0), STATE).neighbourhoods()
+    assert everything_is_near.near.indices.shape == (3, 1)
     with pytest.raises(ValueError, match="components 0 to 7 of a state of 3"):
         System(MODEL, Observation([0, 7], 1.0), STATE)
 
@@ -347,7 +349,7 @@ def test_a_network_says_what_is_observed_in_each_window():
     first, second = np.asarray(trials.twins.observations.mask)
     assert (first != second).any()
     assert system.present(5, key=jax.random.key(0)).shape == (5, 12)
-    with pytest.raises(ValueError, match=r"each of 2 values whether it is there, got shape \(12,\)"):
+    with pytest.raises(ValueError, match=r"each of 2 values whether it is there, got bool \(12,\)"):
         System(Lorenz96(12), Observation([0, 1], 1.0), jnp.full(12, 8.0), network=Shifted(12, 3))
     with pytest.raises(ValueError, match="count=13"):
         Shifted(12, 13)

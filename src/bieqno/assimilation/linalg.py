@@ -130,8 +130,8 @@ def magnitude(state: Float[Array, "n"]) -> Float[Array, "n"]:
     """Return the size of each variable: its absolute value; where it is zero that of the others, or one.
 
     Example:
-        >>> magnitude(jnp.array([-3.0, 0.0, 4.0])).round(2).tolist(), magnitude(jnp.zeros(2)).tolist()
-        ([3.0, 2.890000104904175, 4.0], [1.0, 1.0])
+        >>> magnitude(jnp.array([-3.0, 0.0, 4.0])).round().tolist(), magnitude(jnp.zeros(2)).tolist()
+        ([3.0, 3.0, 4.0], [1.0, 1.0])
     """
     size = jnp.abs(state)
     largest = jnp.max(size)

@@ -49,7 +49,7 @@ class Shifted(eqx.Module):
 
     Example:
         >>> [jnp.flatnonzero(Shifted(12, 3)(jax.random.key(seed))).tolist() for seed in (0, 3)]
-        [[1, 5, 9], [3, 7, 11]]
+        [[0, 4, 8], [1, 5, 9]]
     """
 
     size: int = eqx.field(static=True)

@@ -89,7 +89,8 @@ class System(eqx.Module):
         self.network = network
         self.at_once = at_once
         operator = observation.operator
-        observation.size(self.state.shape[0])  # refuses what is no operator of such a state
+        if self.state.ndim == 1:
+            observation.size(len(self.state))  # refuses what is no operator of such a state
         if observation_places is None and places is not None:
             if isinstance(operator, Components):
                 observation_places = places.at(operator.indices)

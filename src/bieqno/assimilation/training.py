@@ -196,12 +196,12 @@ def _never_worse(
     errors: Mapping[int, float],
     key: PRNGKeyArray,
 ) -> "FilterResult[Student]":
-    """Compare with the tuned base, whose errors are given, at every size; fall back on it where it is the better one."""
+    """Compare with the tuned base, whose errors are given, at every size; fall back on it where it is clearly better."""
     student = cast(Any, result.module)
     judge = judge_of(validate, system, list(found), True, jax.random.fold_in(key, 1))
     ours = np.asarray(eqx.filter_jit(judge.errors)(student)[0]).reshape(len(found), -1).mean(axis=1)
     both = {size: (float(error), errors[size]) for size, error in zip(found, ours, strict=True)}
-    better = {size: found[size] if base < error else {} for size, (error, base) in both.items()}
+    better = {size: found[size] if base < (1 - UNCERTAIN) * error else {} for size, (error, base) in both.items()}
     return FilterResult(**{**vars(result), "module": student.falling_back(better)}, errors=both)
 
 
@@ -214,7 +214,7 @@ def as_seconds(budget: float | str) -> float:
     """Return a time in seconds, given so or as a number with a unit.
 
     Example:
-        >>> as_seconds("5 min"), as_seconds("1.5h"), as_seconds(90)
+        >>> as_seconds("5 min"), as_seconds("1.5h"), as_seconds(90.0)
         (300.0, 5400.0, 90.0)
     """
     number, unit = budget, "s"

@@ -220,7 +220,11 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
     stopped = ", stopped early" if result.stopped_early else ""
     typer.echo(f"trained for {len(result.losses)} steps{best}{stopped}")
     for size, (ours, base) in result.errors.items():
-        told = f"{1 - ours / base:.0%} below the tuned LETKF inside it" if ours < base else "the tuned LETKF inside it"
+        told = (
+            f"{1 - ours / base:.0%} below the tuned LETKF inside it"
+            if ours < base
+            else "no better than the tuned LETKF inside it"
+        )
         typer.echo(f"  N = {size}: validation error {min(ours, base):.3f}, {told}")
     return result.module
 

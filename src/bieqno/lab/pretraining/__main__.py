@@ -10,6 +10,11 @@ from bieqno import persistence
 from bieqno.lab.pretraining.training import pretrain
 from bieqno.regression.pretrained.correction import Correction
 from bieqno.regression.pretrained.weights import SHIPPED
+from bieqno.training import Progress
+
+
+def _report(at: Progress) -> None:
+    print(f"step {at.step}: loss {at.loss:.4f}" if at.step else "compiling", flush=True)
 
 
 def _digest() -> str:
@@ -28,7 +33,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=SHIPPED, help="where the weights go; into the package by default")
     asked = vars(parser.parse_args())
     out, key = asked.pop("out"), jax.random.key(asked.pop("seed"))
-    result = pretrain(**asked, key=key, on_progress=lambda at: print(f"step {at.step}: loss {at.loss:.4f}", flush=True))
+    result = pretrain(**asked, key=key, on_progress=_report)
     persistence.save(out, result.module, known=[Correction])
 
 
