@@ -119,6 +119,17 @@ class Observed(eqx.Module):
                 f"the state has {ensemble.shape[1]} and {self.value.shape[0]} are observed"
             )
 
+    def check_tapers(
+        self, ensemble: Float[Array, "N n"], on_state: Float[Array, "..."], on_observations: Float[Array, "..."]
+    ) -> None:
+        """Refuse tapers of another state or observing network."""
+        count, size = self.value.shape[0], ensemble.shape[1]
+        if on_state.shape != (count, size) or on_observations.shape != (count, count):
+            raise ValueError(
+                f"{count} observations of {size} variables need tapers {(count, size)} and {(count, count)}, "
+                f"got {on_state.shape} and {on_observations.shape}"
+            )
+
     def or_prior(self, posterior: Float[Array, "N n"], prior: Float[Array, "N n"]) -> Float[Array, "N n"]:
         """Return the posterior, or the prior as it is where nothing was observed."""
         return jnp.where(jnp.any(self.mask), posterior, prior).astype(prior.dtype)

@@ -174,8 +174,8 @@ class System(eqx.Module):
     def neighbourhoods(self, radius: float | None = None, reach: float | None = None) -> Neighbourhoods:
         """Return what can act on each variable, for the `LocalEnNF`.
 
-        An observation acts within the `radius`, by default 2.5 times the distance between observations; a variable sees
-        others within its `reach`, by default three times their distance.
+        An observation acts within the `radius`, by default one that holds about 40 of them; a variable sees others within its
+        `reach`, by default three times their distance.
         """
         here, there = self._places()
         radius = near_radius(here, there, self.at_once) if radius is None else radius

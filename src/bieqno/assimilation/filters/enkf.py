@@ -72,17 +72,12 @@ class LocalEnKF(eqx.Module):
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
-        count, size = observed.value.shape[0], ensemble.shape[1]
-        if self.state_taper.shape != (count, size) or self.observation_taper.shape != (count, count):
-            raise ValueError(
-                f"{count} observations of {size} variables need tapers {(count, size)} and {(count, count)}, "
-                f"got {self.state_taper.shape} and {self.observation_taper.shape}"
-            )
+        observed.check_tapers(ensemble, self.state_taper, self.observation_taper)
         perturbed = observed.perturb(ensemble.shape[0], key=key)
         perturbed = perturbed + (observed.value - jnp.mean(perturbed, axis=0))
         predicted = observed.predict(ensemble)
         A, S = anomalies(ensemble)[1], observed.whiten(anomalies(predicted)[1])
         taper = self.observation_taper.astype(S.dtype)
-        expected = taper * (S.T @ S) + jnp.eye(count, dtype=S.dtype)
+        expected = taper * (S.T @ S) + jnp.eye(len(taper), dtype=S.dtype)
         weights = jnp.linalg.solve(expected, observed.whiten(perturbed - predicted).T)
         return ensemble + weights.T @ (self.state_taper.astype(S.dtype) * (S.T @ A))

@@ -36,10 +36,13 @@ class SerialEnSRF(eqx.Module):
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
-        count, size = observed.value.shape[0], ensemble.shape[1]
+        count = observed.value.shape[0]
         if not count:
             return ensemble
-        state_taper, observation_taper = self._tapers(count, size)
+        state_taper, observation_taper = (jnp.ones((count, 1)),) * 2  # without localization
+        if self.state_taper is not None and self.observation_taper is not None:
+            state_taper, observation_taper = self.state_taper, self.observation_taper
+            observed.check_tapers(ensemble, state_taper, observation_taper)
         predicted_mean, Y = anomalies(observed.predict(ensemble))
         mean, A = anomalies(ensemble)
         S = observed.whiten(Y)
@@ -66,14 +69,3 @@ class SerialEnSRF(eqx.Module):
         mean, A, *_ = jax.lax.scan(assimilate, begin, turns)[0]
         posterior = mean + A * jnp.sqrt(max(ensemble.shape[0] - 1, 1)).astype(A.dtype)
         return observed.or_prior(posterior, ensemble)
-
-    def _tapers(self, count: int, size: int) -> tuple[Float[Array, "m _"], Float[Array, "m _"]]:
-        """The tapers for m observations of n variables; columns of ones if there is no localization."""
-        if self.state_taper is None or self.observation_taper is None:
-            return (jnp.ones((count, 1)),) * 2
-        if self.state_taper.shape != (count, size) or self.observation_taper.shape != (count, count):
-            raise ValueError(
-                f"{count} observations of {size} variables need tapers {(count, size)} and {(count, count)}, "
-                f"got {self.state_taper.shape} and {self.observation_taper.shape}"
-            )
-        return self.state_taper, self.observation_taper

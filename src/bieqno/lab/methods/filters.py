@@ -151,13 +151,14 @@ def classical_filters(
         def letkf(inflation: float | Array, radius: float | Array) -> da.Filter:
             return root(da.LETKF(near, radius), inflation)
 
+        def tapers(radius: float | Array) -> list[Array]:
+            return [da.gaspari_cohn(da.distances(there, other, period=period), radius) for other in (here, there)]
+
         def serial(inflation: float | Array, radius: float | Array) -> da.Filter:
-            tapers = (da.gaspari_cohn(da.distances(there, other, period=period), radius) for other in (here, there))
-            return root(da.SerialEnSRF(*tapers), inflation)
+            return root(da.SerialEnSRF(*tapers(radius)), inflation)
 
         def enkf(inflation: float | Array, radius: float | Array) -> da.Filter:
-            tapers = (da.gaspari_cohn(da.distances(there, other, period=period), radius) for other in (here, there))
-            return da.Inflated(floored(da.LocalEnKF(*tapers)), inflation)
+            return da.Inflated(floored(da.LocalEnKF(*tapers(radius))), inflation)
 
         found += [Tuned("LETKF tuned", letkf, local), Tuned("serial EnSRF tuned", serial, local)]
         found.append(Tuned("local EnKF tuned", enkf, local))
