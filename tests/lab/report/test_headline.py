@@ -66,6 +66,14 @@ def test_published_numbers_and_ties_are_told(mixed):
     assert "ours wins 0, loses 0, and is equal within two standard errors in 1" in next(headlines([uncertain])).rest
 
 
+def test_studies_without_a_tuned_opponent_are_named(mixed):
+    alone = filters(("EnNF", 2, 0.9, 0), name="standard")
+    assert (
+        "Run without a tuned opponent, and in none of these numbers: standard." in next(headlines([mixed, alone])).rest
+    )
+    assert "without a tuned opponent" not in next(headlines([mixed])).rest
+
+
 def test_of_regression_both_bands_are_shown():
     study = replace(synthetic.step(), preset="quick")
     (told,) = headlines([study])

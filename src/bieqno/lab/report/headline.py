@@ -105,9 +105,11 @@ def _headline(title: str, first: str, duels: Mapping[str, Sequence[Duel]], chart
         said += f"; it loses {sum(not duel.won for duel in own)} of {len(own)}, at worst {own[-1]}"
     equal, worst = sum(duel.equal for duel in every), max(every, key=_gain)
     won = sum(duel.won and not duel.equal for duel in every)
-    rest = f"In all studies here, against the best tuned opponent of each of {len(every)} cases, ours wins {won}, "
+    rest = f"Against the best tuned opponent of each of {len(every)} cases, ours wins {won}, "
     rest += f"loses {len(every) - won - equal}, and is equal within two standard errors in {equal}"
     rest += "." if worst.won or worst is own[-1] else f"; its heaviest loss: {worst}, in {worst.study}."
+    if alone := [name for name, each in duels.items() if not each]:
+        rest += f" Run without a tuned opponent, and in none of these numbers: {', '.join(alone)}."
     return Headline(title, f"{about}: {said}.", rest, first, chart)
 
 
