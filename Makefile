@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo reproduce test lint format docs-results docs-numbers bench validate regression filters prior clean
+.PHONY: help install demo reproduce test test-long lint format docs docs-serve docs-examples docs-results docs-numbers package bench campaign validate regression filters prior filter-prior clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 14
@@ -22,6 +22,10 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	@$(INSTALL) -e ".[bench]"
 	@touch $@
 
+$(VENV)/.installed-docs: $(VENV)/.installed
+	@$(INSTALL) -e ".[docs]"
+	@touch $@
+
 install: $(VENV)/.installed  ## set up .venv with everything needed to work on bieqno
 
 demo: $(VENV)/.installed  ## run a choice of the paper's cases and make the page of results (under ten minutes)
@@ -30,18 +34,31 @@ demo: $(VENV)/.installed  ## run a choice of the paper's cases and make the page
 reproduce: $(VENV)/.installed  ## run everything with the paper's settings into runs/ (hours; resumes where it was stopped)
 	@$(BIN)/bieqno run all --preset paper --resume
 
-test: $(VENV)/.installed  ## run all tests; those of the numbers again with the compiler flags that users have
-	@$(BIN)/python -m pytest -q -n auto --dist worksteal
+test: $(VENV)/.installed  ## run the tests; those of the numbers with the compiler flags that users have
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not numbers and not long"
 	@BIEQNO_USER_FLAGS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m numbers tests
 
-lint: $(VENV)/.installed  ## check style, formatting and types
+test-long: $(VENV)/.installed  ## run the tests that `make test` leaves out: all pages of the docs, clusters, real records
+	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m long
+
+lint: $(VENV)/.installed  ## check style, formatting, types, and for what is unsafe
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@$(BIN)/bandit -q -ll -r src campaigns benchmarks docs
 
 format: $(VENV)/.installed  ## fix style and formatting
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+
+docs: $(VENV)/.installed-docs  ## build the site into build/site, strict (runs an example only if its picture is missing)
+	@$(BIN)/python docs/build_site.py build
+
+docs-serve: $(VENV)/.installed-docs  ## build the site and show it at localhost:8000, following changes
+	@$(BIN)/python docs/build_site.py serve
+
+docs-examples: $(VENV)/.installed  ## run the examples for their pictures (about twenty minutes)
+	@$(BIN)/python docs/build_site.py examples
 
 docs-results: $(VENV)/.installed  ## keep the results in runs/ as docs/results, and put their numbers into README and docs
 	@$(BIN)/bieqno report runs --keep docs/results
@@ -50,6 +67,11 @@ docs-results: $(VENV)/.installed  ## keep the results in runs/ as docs/results, 
 docs-numbers: $(VENV)/.installed  ## check that the marked numbers in README and docs are those of docs/results
 	@$(BIN)/python docs/check_numbers.py
 
+package: $(VENV)/.installed-docs  ## build wheel and sdist into dist/ and check them, as a release does
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/python -m twine check --strict dist/*
+
 bench: $(VENV)/.installed-bench  ## measure speed side by side with peers
 	@$(BIN)/python benchmarks/operators.py
 	@$(BIN)/python benchmarks/filters.py
@@ -57,6 +79,17 @@ bench: $(VENV)/.installed-bench  ## measure speed side by side with peers
 	@$(BIN)/python benchmarks/chunking.py
 	@$(BIN)/python benchmarks/deep_kernel.py
 	@$(BIN)/python benchmarks/ennf.py
+	@$(BIN)/python benchmarks/outside.py
+
+campaign: $(VENV)/.installed  ## try to break bieqno in large numbers (hours), and put the tables into docs/reliability.md
+	@$(BIN)/python campaigns/calls.py --write
+	@$(BIN)/python campaigns/files.py --write
+	@$(BIN)/python campaigns/processes.py interrupted --write
+	@$(BIN)/python campaigns/processes.py together --write
+	@$(BIN)/python campaigns/processes.py disks --write
+	@$(BIN)/python campaigns/threads.py --write
+	@$(BIN)/python campaigns/soak.py --write
+	@$(BIN)/python campaigns/coverage_of_intervals.py --write
 
 validate: $(VENV)/.installed  ## compare tuned filters with the published scores (several minutes)
 	@$(BIN)/python benchmarks/validate.py
@@ -69,6 +102,9 @@ filters: $(VENV)/.installed  ## run the paper's two filtering studies (preset qu
 
 prior: $(VENV)/.installed  ## train the prior over functions that comes with the package (resumes where it was stopped)
 	@$(BIN)/python -m bieqno.lab.pretraining
+
+filter-prior: $(VENV)/.installed  ## train the ensemble filter that comes with the package (resumes where it was stopped)
+	@$(BIN)/python -m bieqno.lab.filter_pretraining
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

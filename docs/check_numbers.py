@@ -12,6 +12,8 @@ values are separated by ``|`` and shown in that order. ``rows=`` and ``columns=`
 Metrics that are neither share a cell, as in ``0.137 / -2.13``. ``form=.3f|.2f`` is Python's format of each metric, by default
 that of the page.
 
+``<!-- claims -->`` is the table of the paper's claims, each judged by docs/results.
+
 A dash stands for what was not measured, a number in brackets for runs that were lost. The best of the methods shown is bold.
 """
 
@@ -26,6 +28,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from bieqno.lab.report.claims import Judged, judge_all
 from bieqno.lab.report.pivots import (
     FILTER_METRICS,
     NOT_COMPARED,
@@ -42,7 +45,7 @@ from bieqno.lab.texts import did_you_mean
 
 FIELDS = {"case": "case", "method": "method", "metric": "metric", "protocol": "protocol", "N": "ensemble_size"}
 OPTIONS = ("rows", "columns", "form")
-MARKED = re.compile(r"<!-- (numbers?): (.*?) -->(.*?)<!-- end -->", re.DOTALL)
+MARKED = re.compile(r"<!-- (numbers?|claims)(?:: )?(.*?) -->(.*?)<!-- end -->", re.DOTALL)
 MISSING = "—"
 
 
@@ -180,6 +183,22 @@ def number(choice: Choice) -> str:
     return choice.cell(of(row, choice.down), of(row, choice.across))
 
 
+def claims(results: Path) -> str:
+    """Return the table of the paper's claims, each with the verdict on both forms."""
+
+    def verdict(judged: Judged) -> str:
+        told = "" if judged.finding.verdict == "not run" else f": {judged.finding.number} (preset {judged.preset})"
+        return f"{judged.finding.verdict}{told}".replace("|", "\\|")
+
+    head = ["| claim | study | the paper's form | bieqno's form |", "|---|---|---|---|"]
+    judged = judge_all(read(path) for path in sorted(results.glob("*.json")))
+    rows = (
+        f"| {one.claim.text} | `{one.claim.experiment}` | {verdict(one)} | {verdict(one.ours or one)} |"
+        for one in judged
+    )
+    return "\n".join(["", "", *head, *rows, "", ""])
+
+
 def revised(text: str, results: Path) -> Iterator[tuple[int, str, str, str | ValueError]]:
     """Yield of every marked place its position, comment, old text, and new text or why there is none."""
     for found in MARKED.finditer(text):
@@ -187,6 +206,9 @@ def revised(text: str, results: Path) -> Iterator[tuple[int, str, str, str | Val
         try:
             if "<!-- number" in old:
                 raise ValueError("there is no <!-- end --> before the next comment")
+            if kind == "claims":
+                yield found.start(3), "claims", old, claims(results)
+                continue
             yield found.start(3), comment, old, (table if kind == "numbers" else number)(choose(comment, results))
         except ValueError as error:
             yield found.start(3), comment, old, error
@@ -198,7 +220,7 @@ def check(root: Path, write: bool = False) -> list[str]:
     for path in (root / "README.md", *sorted((root / "docs").glob("*.md"))):
         text = path.read_text(encoding="utf-8")
         name, fresh, at = path.relative_to(root).as_posix(), "", 0
-        marks = (len(re.findall(r"<!-- numbers?:", text)), text.count("<!-- end -->"))
+        marks = (len(re.findall(r"<!-- (?:numbers?:|claims )", text)), text.count("<!-- end -->"))
         if marks[0] != marks[1]:
             wrong.append(f"{name}: {marks[0]} comments begin numbers and {marks[1]} end them")
         for place, comment, old, new in revised(text, root / "docs" / "results"):

@@ -35,7 +35,7 @@ hypothesis.settings.register_profile("compiling", max_examples=100 if DEV else 3
 
 
 # Rooms whose formulas still add a vector to every row of a matrix, as NumPy users write it; the other rooms are strict.
-STANDARD_PROMOTION = ("assimilation", "regression", "lab", "cli", "test_examples.py")
+STANDARD_PROMOTION = ("assimilation", "interop", "regression", "lab", "cli", "test_examples.py")
 
 
 @pytest.fixture(autouse=True)

@@ -164,3 +164,12 @@ def test_a_comment_without_end_is_told(write):
     text = "<!-- numbers: lorenz63 metric=relative_rmse protocol=paper -->\n\n" + SENTENCE.format("0.094")
     assert any("2 comments begin numbers and 1 end them" in wrong for wrong in write(text))
     assert any("no <!-- end --> before the next" in wrong for wrong in write(text))
+
+
+def test_the_claims_of_the_paper_are_judged_by_the_results(write):
+    text = write("<!-- claims --><!-- end -->\n", write=True)
+    assert "| claim | study | the paper's form | bieqno's form |" in text
+    assert text.count("not run") > 5
+    assert write(text) == []
+    (wrong,) = write(text.replace("not run", "reproduced", 1))
+    assert wrong.startswith("README.md:1: claims\n")

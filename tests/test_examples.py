@@ -3,7 +3,9 @@
 import importlib.util
 from pathlib import Path
 
-EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def load(name):
@@ -13,6 +15,7 @@ def load(name):
     return module
 
 
+@pytest.mark.long
 def test_prior_to_posterior():
     """A fortieth of the training takes a third of the divergence from the exact posterior, on sizes never seen too."""
     example = load("prior_to_posterior")
@@ -23,6 +26,7 @@ def test_prior_to_posterior():
         assert exact < after < 0.67 * before
 
 
+@pytest.mark.long
 def test_coordinates_to_distribution():
     """After a tenth of the training the learned posterior beats the exact prior, and cannot beat the exact posterior."""
     example = load("coordinates_to_distribution")

@@ -4,11 +4,13 @@
 """
 
 import os
+import tempfile
 import warnings
 from functools import cache
 from pathlib import Path
 
 LEAST_SECONDS = 0.1  # programs that compile faster are not worth a file
+SMALLEST = 100_000  # bytes that must be free, the size of a small program
 
 
 def compilation_cache() -> Path | None:
@@ -27,6 +29,20 @@ def compilation_cache() -> Path | None:
     return Path(chosen or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "bieqno"))
 
 
+def cache_problem(folder: Path) -> str:
+    """Return why compiled programs cannot be kept in a folder, which is made if need be; nothing if they can."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(SMALLEST))
+    except OSError as error:
+        advice = "every start compiles anew; name a folder in BIEQNO_CACHE, or set it to off"
+        return f"compiled programs cannot be kept: {folder}: {error.strerror or error}; {advice}"
+    # Should it become full later: JAX would warn of every single program.
+    warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry")
+    return ""
+
+
 @cache
 def use_compilation_cache() -> None:
     """Let JAX keep compiled programs, unless it does already; one warning if the folder cannot be written."""
@@ -36,13 +52,9 @@ def use_compilation_cache() -> None:
     folder = compilation_cache()
     if getattr(jax.config, "jax_compilation_cache_dir", None) is not None or folder is None:
         return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(f"no permission to write to {folder}")
-    except OSError as error:
-        advice = "every start compiles anew; name a folder in BIEQNO_CACHE, or set it to off"
-        warnings.warn(f"compiled programs cannot be kept: {error}; {advice}", UserWarning, stacklevel=2)
+    problem = cache_problem(folder)
+    if problem:
+        warnings.warn(problem, UserWarning, stacklevel=2)
         return
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)

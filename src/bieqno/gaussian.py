@@ -13,14 +13,15 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bieqno.arguments import as_floats, checked
 
-def _as_floats(values: ArrayLike) -> Array:
-    array = jnp.asarray(values)
-    return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(jnp.zeros(()).dtype)
+
+def _as_floats(values: Any) -> Array:
+    return as_floats("a part of a Gaussian", values)
 
 
 class AbstractGaussian(eqx.Module):
@@ -80,6 +81,9 @@ class LowRankGaussian(AbstractGaussian):
         if len(mean) != 1 or len(factor) != 2 or log_diag != mean or factor[:1] != mean:
             found = f"got shapes {mean}, {factor} and {log_diag}"
             raise ValueError(f"a LowRankGaussian has a mean [n], a factor [n, r] and a log_diag [n]; {found}")
+        parts = self.mean, self.factor, self.log_diag
+        if not all(isinstance(part, jax.core.Tracer) or np.isfinite(part).all() for part in parts):
+            raise ValueError("mean, factor and log_diag of a LowRankGaussian are finite")
 
     @property
     def size(self) -> int:
@@ -100,6 +104,7 @@ class LowRankGaussian(AbstractGaussian):
         """Return the dense covariance matrix, O(n^2) memory."""
         return self.factor @ self.factor.T + jnp.diag(jnp.exp(self.log_diag))
 
+    @checked()
     def log_prob(self, value: Float[Array, "n"]) -> Float[Array, ""]:
         """Return the logarithm of the joint density at `value`, in O(n r^2)."""
         if value.shape != self.mean.shape:
@@ -108,6 +113,7 @@ class LowRankGaussian(AbstractGaussian):
         distance, log_det = _ridge(self.factor * scale[:, None], (value - self.mean) * scale)
         return -0.5 * (distance + log_det + jnp.sum(self.log_diag) + self.size * jnp.log(2 * jnp.pi))
 
+    @checked()
     def sample(self, count: int, *, key: PRNGKeyArray) -> Float[Array, "count n"]:
         """Draw joint samples, in O(n r) each."""
         shared_key, own_key = jax.random.split(key)
@@ -115,13 +121,15 @@ class LowRankGaussian(AbstractGaussian):
         own = jax.random.normal(own_key, (count, self.size), self.mean.dtype)
         return self.mean[None] + shared @ self.factor.T + jnp.exp(self.log_diag / 2)[None] * own
 
+    @checked()
     def marginal(self, indices: Int[Array, "k"]) -> "LowRankGaussian":
         """Return the joint distribution of some of the points, in the order of `indices`."""
         outside = (indices >= self.size) | (indices < -self.size)
         if not isinstance(indices, jax.core.Tracer) and outside.any():
-            raise IndexError(f"indices must lie within {self.size} points, got {indices}")
+            raise ValueError(f"indices must lie within {self.size} points, got {indices}")
         return LowRankGaussian(self.mean[indices], self.factor[indices], self.log_diag[indices])
 
+    @checked()
     def condition(self, indices: Int[Array, "k"], values: Float[Array, "k"]) -> "LowRankGaussian":
         """Return the distribution of the other points, in their order, given the values of those of `indices`.
 
@@ -140,6 +148,7 @@ class LowRankGaussian(AbstractGaussian):
             rest.mean + rest.factor @ shared, solve_triangular(C, rest.factor.T, lower=True).T, rest.log_diag
         )
 
+    @checked()
     def affine(self, scale: float | Float[Array, "*n"], shift: float | Float[Array, "*n"]) -> "LowRankGaussian":
         """Return the distribution of ``scale * y + shift``, for numbers or one value per point; `scale` is not zero."""
         scale = jnp.broadcast_to(jnp.asarray(scale, self.mean.dtype), self.mean.shape)

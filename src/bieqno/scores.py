@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from scipy.stats import t as student
 
+from bieqno.arguments import checked
+
 
 class Interval(NamedTuple):
     """An average, its standard error, and the ends of its confidence interval."""
@@ -24,6 +26,7 @@ class Interval(NamedTuple):
     high: float
 
 
+@checked()
 def rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> Float[Array, "T"]:
     """Return the root-mean-square error over the variables, one value per time.
 
@@ -35,6 +38,7 @@ def rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> Float[Arr
     return jnp.sqrt(jnp.mean((truth - estimate) ** 2, axis=1))
 
 
+@checked()
 def relative_rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> Float[Array, ""]:
     """Return the paper's error (eq. 20): norm of the error over the norm of the truth, both over the whole series.
 
@@ -46,6 +50,7 @@ def relative_rmse(truth: Float[Array, "T n"], estimate: Float[Array, "_ _"]) -> 
     return jnp.sqrt(jnp.sum((truth - estimate) ** 2) / jnp.sum(truth**2))
 
 
+@checked()
 def spread(ensemble: Float[Array, "T N n"]) -> Float[Array, "T"]:
     """Return the root of the mean ensemble variance over the variables, one value per time; zero for one member.
 
@@ -57,6 +62,7 @@ def spread(ensemble: Float[Array, "T N n"]) -> Float[Array, "T"]:
     return jnp.sqrt(jnp.mean(jnp.var(ensemble, axis=1), axis=1) * (count / max(count - 1, 1)))
 
 
+@checked()
 def spread_error_ratio(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Float[Array, ""]:
     """Return the spread over the error of the mean, both as roots of averages over the series; below one: overconfident.
 
@@ -67,6 +73,7 @@ def spread_error_ratio(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n
     return jnp.sqrt((count + 1) / count * jnp.mean(spread(ensemble) ** 2) / error)
 
 
+@checked()
 def crps(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Float[Array, "T"]:
     """Return the continuous ranked probability score, averaged over the variables: the absolute error of an ensemble.
 
@@ -82,6 +89,7 @@ def crps(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Float[A
     return 2 * jnp.mean(jnp.where(excess > 0, (1 - level) * excess, -level * excess), axis=(1, 2))
 
 
+@checked()
 def energy_score(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Float[Array, "T"]:
     """Return the energy score, the CRPS of whole states: it also scores the dependence between variables.
 
@@ -99,6 +107,7 @@ def energy_score(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) ->
     return jax.lax.map(one, (truth, ensemble))
 
 
+@checked()
 def rank_histogram(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) -> Int[np.ndarray, "bins"]:
     """Count how often the truth has 0, 1, ... N members below it; flat for a calibrated ensemble.
 
@@ -113,6 +122,7 @@ def rank_histogram(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"]) 
     return np.bincount(below + turn, minlength=ensemble.shape[1] + 1)
 
 
+@checked()
 def coverage(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"], level: float = 0.9) -> Float[Array, ""]:
     """Return the fraction of true values inside the central interval of the ensemble with probability `level`.
 
@@ -130,6 +140,7 @@ def coverage(truth: Float[Array, "T n"], ensemble: Float[Array, "T N n"], level:
     return jnp.mean((truth >= low) & (truth <= high))
 
 
+@checked()
 def autocorrelated_interval(series: Float[Array, "T"], level: float = 0.95) -> Interval:
     """Return the average of an autocorrelated series, such as the errors of one long run, with its interval.
 
@@ -151,6 +162,7 @@ def autocorrelated_interval(series: Float[Array, "T"], level: float = 0.95) -> I
     return Interval(centre, interval.stderr, centre - half, centre + half)
 
 
+@checked()
 def independent_interval(values: Float[Array, "R"], level: float = 0.95) -> Interval:
     """Return the average of independent values, such as one per truth, with Student's interval.
 

@@ -24,6 +24,7 @@ from bieqno.assimilation import (
     ParticleFilter,
     Places,
     PriorInflated,
+    RecordEnNF,
     Relaxed,
     Rotated,
     SerialEnSRF,
@@ -74,6 +75,9 @@ FILTERS = {
     "EnNF": lambda observed: EnNF(observed, width=8, depth=2, key=jax.random.key(8)),
     "LearnedGain": lambda observed: LearnedGain(observed, width=8, depth=2, key=jax.random.key(9)),
     "LocalEnNF": _local,
+    "RecordEnNF": lambda observed: RecordEnNF(
+        ["same"] * SIZE, "same", 2 * jnp.eye(SIZE), observations=observed, width=8, key=jax.random.key(9)
+    ),
     "climatology": lambda observed: Climatology(jax.random.normal(jax.random.key(9), (50, SIZE))),
 }
 

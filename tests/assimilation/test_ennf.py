@@ -130,9 +130,13 @@ def test_saved_and_loaded_are_the_same(filter, tmp_path):
 @pytest.mark.parametrize("code", [jnp.zeros(2, int), jnp.array(0.5)])
 def test_a_forged_code_is_refused(code, tmp_path):
     forged = eqx.tree_at(lambda f: f.teacher, STUDENTS["code"], code)
-    save_filter(tmp_path / "filter.bieqno", forged)
-    with pytest.raises(PersistenceError, match="one whole number"):
+
+    def save_and_load():
+        save_filter(tmp_path / "filter.bieqno", forged)
         load_filter(tmp_path / "filter.bieqno")
+
+    with pytest.raises(PersistenceError, match=r"one whole number|not what it is declared with"):
+        save_and_load()
 
 
 def test_functions_are_not_saved(tmp_path):

@@ -3,7 +3,7 @@
 import runpy
 from pathlib import Path
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "own_model.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_model.py"
 
 
 def test_own_model(monkeypatch, tmp_path, capsys):
@@ -12,4 +12,4 @@ def test_own_model(monkeypatch, tmp_path, capsys):
     # The printed uncertainty of the growth rate is 0.011; four times that.
     assert abs(float(found["mean"][-1, 2]) - 1.1) < 0.045
     assert "diverged: never" in capsys.readouterr().out
-    assert (tmp_path / "runs/own_model/run.nc").exists()
+    assert (tmp_path / "own_model/run.nc").exists()

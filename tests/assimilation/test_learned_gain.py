@@ -60,6 +60,7 @@ def test_units_do_not_matter():
     np.testing.assert_allclose(large, 1e3 * small, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.long
 def test_it_tells_its_teachers_apart():
     observation = Observation([0, 2], 1.0)
     system = System(Lorenz63(), observation, jnp.ones(3))

@@ -2,7 +2,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import bieqno
+import pytest
+
+import bieqno as package
+from bieqno.cli.output import alone, write_page
 
 COMMAND = Path(sys.executable).with_name("bieqno")
 
@@ -16,13 +19,13 @@ def run(*arguments, **environment):
 
 
 def test_version():
-    assert run("--version").stdout == f"bieqno {bieqno.__version__}\n"
+    assert run("--version").stdout == f"bieqno {package.__version__}\n"
 
 
 def test_info(tmp_path):
     done = run("info", BIEQNO_CACHE=str(tmp_path / "cache"))
     rows = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-    assert rows["bieqno"] == bieqno.__version__
+    assert rows["bieqno"] == package.__version__
     assert rows["dtype"] == "float32"
     assert "cpu" in rows["devices"].lower()
     assert rows["cache"] == str(tmp_path / "cache")
@@ -86,7 +89,7 @@ def test_python_m():
     done = subprocess.run(
         [sys.executable, "-m", "bieqno.cli", "--version"], capture_output=True, text=True, check=False
     )
-    assert done.stdout == f"bieqno {bieqno.__version__}\n"
+    assert done.stdout == f"bieqno {package.__version__}\n"
 
 
 def test_every_command_has_an_example():
@@ -94,3 +97,44 @@ def test_every_command_has_an_example():
         assert f"bieqno {command}" in run(command, "--help").stdout
     for command in ("init", "simulate", "train-filter", "assimilate", "compare"):
         assert f"bieqno {command}" in run(command, "--help").stdout
+
+
+def test_a_bug_says_how_to_report_it_and_what_files_cause_is_one_line(bieqno, monkeypatch, tmp_path):
+    nested = tmp_path / "setup.toml"
+    nested.write_text("a = " + "[" * 5000)
+    done = bieqno("simulate", nested, "--out", tmp_path / "obs.nc")
+    assert done.code == 1
+    assert done.err.count("\n") == 2
+    assert "Traceback" not in done.err
+    monkeypatch.setattr("bieqno.lab.system_files.reading.read_system_file", lambda path: {}["a key that is not there"])
+    done = bieqno("simulate", nested, "--out", tmp_path / "obs.nc")
+    assert done.code == 70
+    assert "Traceback" in done.err
+    assert "Please report" in done.err
+
+
+def test_a_folder_is_written_by_one_process_at_a_time(tmp_path):
+    with alone(tmp_path), pytest.raises(ValueError, match="another bieqno is writing"), alone(tmp_path):
+        pass
+    with alone(tmp_path):
+        assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_one_warning(tmp_path):
+    (tmp_path / "file").touch()
+    done = run("info", BIEQNO_CACHE=str(tmp_path / "file" / "cache"))
+    assert done.returncode == 0
+    assert done.stderr.count("warning:") == 1
+    assert "compiled programs cannot be kept" in done.stderr
+    assert "cache        off" in done.stdout
+
+
+def test_a_page_that_cannot_be_written_leaves_the_numbers_as_they_were(tmp_path):
+    (tmp_path / "page.html").mkdir()
+    for before in (None, b"old"):
+        if before is not None:
+            (tmp_path / "page.json").write_bytes(before)
+        with pytest.raises(package.PersistenceError):
+            write_page(tmp_path / "page.html", "page", {"rmse": 1.0})
+        assert (tmp_path / "page.json").exists() == (before is not None)
+    assert (tmp_path / "page.json").read_bytes() == b"old"

@@ -183,6 +183,23 @@ def test_assimilate_takes_gaps_and_keeps_times(bieqno, folder):
     assert (lost.code, "obs.nc is read by this command" in lost.err) == (1, True)
 
 
+def test_an_analysis_is_explained_and_a_filter_exported(bieqno, folder):
+    done = assimilated(bieqno, folder, "--explain", 3, out="explained.nc")
+    assert done.code == 0, done.err
+    assert "moved by" in done.out
+    picture = (folder / "explained.explanation.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    which = ("--analysis", folder / "explained.nc", "--setup", folder / "setup.toml", "--out", folder / "again.png")
+    beyond = bieqno("explain", folder / "filter.bieqno", *which, "--window", 99)
+    assert (beyond.code, "has 12 windows" in beyond.err) == (1, True)
+    how = ("--setup", folder / "setup.toml", "--format", "stablehlo")
+    done = bieqno("export", folder / "filter.bieqno", *how)
+    # After four steps the filter may be its base, which cannot be exported.
+    assert (folder / "filter.stablehlo").exists() if done.code == 0 else "is its base" in done.err
+    wrong = bieqno("export", folder / "filter.bieqno", *how, "--members", "many")
+    assert (wrong.code, "got many" in wrong.err) == (1, True)
+
+
 @pytest.mark.parametrize("times", [True, False], ids=["times", "no-times"])
 def test_a_run_in_parts_is_the_run_in_one_part(bieqno, folder, tmp_path, times):
     """Windows are numbered on: the second part draws other random numbers than the first."""
@@ -217,7 +234,7 @@ def test_compare_is_paired_and_complete(bieqno, folder, tmp_path):
     assert done.code == 0, done.err
     numbers = json.loads((out / "comparison.json").read_text())
     found = {entry["method"]: entry for entry in numbers["entries"]}
-    assert {"baseline", "EnNF", "EnKF tuned", "ETKF tuned", "particle filter tuned"} <= set(found)
+    assert {"baseline", "EnNF", "pretrained EnNF", "EnKF tuned", "ETKF tuned", "particle filter tuned"} <= set(found)
     assert "LETKF tuned" not in found
     assert {entry["members"] for entry in numbers["entries"]} == {2}
     assert found["EnKF tuned"]["settings"]["inflation"] in [1.0, 1.1]

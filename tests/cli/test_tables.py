@@ -3,12 +3,13 @@ import re
 import resource
 import signal
 import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from bieqno.cli.table_files import pick, read_table
+from bieqno.cli.table_files import pick, read_table, training_columns, write_table
 from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, load_regressor
 
 pytestmark = pytest.mark.standard_promotion("the command runs as a user has it, with code of the user's own")
@@ -34,10 +35,12 @@ def model(bieqno, table):
     path = table.with_name("model.bieqno")
     done = bieqno("fit", table, "--target", "y", "--inputs", "a,b", "--out", path, *QUICK)
     assert done.code == 0, done.err
-    assert "fitted y from a, b on 27 rows: a generalized Gaussian process, 20 training steps" in done.out
+    assert "fitted y from a, b on 29 rows: a generalized Gaussian process, 20 training steps" in done.out
     assert "no rows were held out" in done.out
-    assert "3 of 30 rows" in done.err
-    assert "a: 1, b: 1, y: 1" in done.err
+    assert "1 of 30 rows" in done.err
+    assert "2 of 29 rows" in done.err
+    assert "(y: 1)" in done.err
+    assert "(a: 1, b: 1)" in done.err
     return path
 
 
@@ -46,13 +49,11 @@ def test_predictions_find_their_columns_by_name(bieqno, table, model, tmp_path):
     frame[["z", "b", "town", "a"]].to_csv(tmp_path / "new.csv", index=False)
     done = bieqno("predict", model, tmp_path / "new.csv", "--out", tmp_path / "out.csv", "--samples", 3)
     assert done.code == 0, done.err
-    assert "2 of 30 rows" in done.err
     found = pd.read_csv(tmp_path / "out.csv")
     assert list(found.columns[:4]) == ["z", "b", "town", "a"]
     assert list(found.columns[4:]) == ["mean", "sd", "q0.05", "q0.5", "q0.95", "sample_1", "sample_2", "sample_3"]
-    gaps = found["mean"].isna().to_numpy()
-    assert gaps.nonzero()[0].tolist() == [0, 2]
-    kept = found[~gaps]
+    assert found["mean"].notna().all()  # what is missing in rows 0 and 2 was missing in the fit, too
+    kept = found.replace(np.inf, np.nan)
     mean, std = GGPRegressor.load(model).predict(kept[["a", "b"]], return_std=True)
     np.testing.assert_allclose(kept["mean"], mean, rtol=1e-5)
     # The quantile of a normal distribution at 0.95 is 1.645 deviations above its mean.
@@ -60,11 +61,39 @@ def test_predictions_find_their_columns_by_name(bieqno, table, model, tmp_path):
     assert (kept["sample_1"] != kept["sample_2"]).all()
 
 
+def test_a_value_that_is_missing_in_new_rows_only_widens_the_prediction(bieqno, table, tmp_path):
+    whole = pd.read_csv(table).drop(index=[0, 1, 2])
+    whole.to_csv(tmp_path / "whole.csv", index=False)
+    done = bieqno("fit", tmp_path / "whole.csv", "--target", "y", "--inputs", "a,b", "--out", tmp_path / "m.bieqno")
+    assert done.code == 0, done.err
+    (tmp_path / "new.csv").write_text("a,b\n0.3,0.2\n0.3,\n")
+    done = bieqno("predict", tmp_path / "m.bieqno", tmp_path / "new.csv", "--out", tmp_path / "o.csv", "--samples", 20)
+    assert done.code == 0, done.err
+    known, open_ = pd.read_csv(tmp_path / "o.csv").to_dict("records")
+    assert open_["sd"] > 5 * known["sd"]
+    assert open_["q0.95"] - open_["q0.05"] > 5 * (known["q0.95"] - known["q0.05"])
+    samples = [[row[f"sample_{i + 1}"] for i in range(20)] for row in (known, open_)]
+    assert np.std(samples[1]) > 3 * np.std(samples[0])
+
+
+def test_excel_files_are_read_and_written(tmp_path):
+    pytest.importorskip("openpyxl")
+    frame = pd.DataFrame({"a": [1.5, np.nan, 3.0], "kind": ["x", "y", "x"], "n": [1, 2, 3]})
+    write_table(tmp_path / "t.xlsx", frame)
+    pd.testing.assert_frame_equal(read_table(tmp_path / "t.xlsx"), frame, check_dtype=False)
+    pd.DataFrame([["a", "a"], [1, 2]]).to_excel(tmp_path / "twice.xlsx", header=False, index=False)
+    with pytest.raises(ValueError, match="more than one column called 'a'"):
+        read_table(tmp_path / "twice.xlsx")
+    (tmp_path / "no.xlsx").write_text("a,b")
+    with pytest.raises(ValueError, match="as an Excel table"):
+        read_table(tmp_path / "no.xlsx")
+
+
 def test_several_targets_keep_their_names(bieqno, table, tmp_path):
     done = bieqno("fit", table, "--target", "y,z", "--inputs", "a,b", "--out", tmp_path / "m.bieqno")
     assert done.code == 0, done.err
-    assert [line.split()[:2] for line in done.out.splitlines()[-3:-1]] == [["y", "27"], ["z", "27"]]  # the summary
-    assert "27 rows: " in done.out
+    assert [line.split()[:2] for line in done.out.splitlines()[-3:-1]] == [["y", "29"], ["z", "29"]]  # the summary
+    assert "29 rows: " in done.out
     assert "Gaussian process" in done.out or "local experts" in done.out  # a linear function of two inputs
     fitted = load_regressor(tmp_path / "m.bieqno")
     assert isinstance(fitted, PretrainedGGPRegressor)
@@ -92,7 +121,8 @@ def test_several_targets_keep_their_names(bieqno, table, tmp_path):
         ("a,y\n1,2\n2,x\n", ("--target", "y"), "'x' in row 2"),
         ("a,y\nUlm,2\n", ("--target", "y"), "no column of numbers left"),
         ("a,y\n1,2\n", ("--target", "y", "--inputs", "a,y"), "cannot be among the inputs"),
-        ("a,y\n,2\n1,\n", ("--target", "y"), "every row of"),
+        ("a,y\n,2\n1,\n", ("--target", "y"), "'a' of"),
+        ("a,y\n1,\n2,\n", ("--target", "y"), "every row of"),
         ("a,y\n1,2\n2,3\n", ("--target", "y"), "minimum of 3"),
         ("a,y\n1,2,3\n1,2,3\n", ("--target", "y"), "do all rows have 2 values?"),
         ("a,y\n1,2\n2,2\n3,2\n", ("--target", "y"), "nothing to predict"),
@@ -236,7 +266,7 @@ def test_parquet(bieqno, table, model, tmp_path, monkeypatch):
     pd.read_csv(table).to_parquet(tmp_path / "table.parquet")
     done = bieqno("predict", model, tmp_path / "table.parquet", "--out", tmp_path / "out.parquet")
     assert done.code == 0, done.err
-    assert pd.read_parquet(tmp_path / "out.parquet")["mean"].notna().sum() == 28
+    assert pd.read_parquet(tmp_path / "out.parquet")["mean"].notna().sum() == 30
 
 
 def test_evaluate_writes_a_page_of_its_own(bieqno, table, tmp_path):
@@ -244,7 +274,7 @@ def test_evaluate_writes_a_page_of_its_own(bieqno, table, tmp_path):
     done = bieqno("evaluate", table, "--target", "y", "--inputs", "a,b", "--out", out, *QUICK)
     assert done.code == 0, done.err
     numbers = json.loads(out.with_suffix(".json").read_text(), parse_constant=pytest.fail)  # NaN is no JSON
-    assert numbers["rows_learned_from"] + numbers["rows_held_out"] == 27
+    assert numbers["rows_learned_from"] + numbers["rows_held_out"] == 29
     assert {"ggp", "gp-se", "gp-matern12", "gp-matern32", "gp-matern52", "gp-two-se"} <= set(numbers["scores"])
     assert "--trained --steps 20 --members 1" in numbers["command"]
     # A sum of two inputs is no riddle for a Gaussian process: its error is far below the spread of y, which is 0.8.
@@ -267,3 +297,55 @@ def test_decimal_commas_are_read(tmp_path):
     found = read_table(path)
     assert found["a"].tolist() == [1.5, -0.25]
     assert found["town"].tolist() == ["Ulm", "Bonn, am Rhein"]
+
+
+def write_rows(path, header, rows):
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_question_mark_among_numbers_is_a_missing_value(tmp_path, capsys):
+    rows = [f"{k},{k % 7}" for k in range(40)]
+    rows[3] = "?,3"
+    frame = read_table(write_rows(tmp_path / "t.csv", "a,y", rows))
+    assert frame["a"].isna().sum() == 1
+    assert frame["a"].dtype.kind == "f"
+    assert "1 values of column 'a'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("texts", "hint"),
+    [
+        (['"1,234"', '"12,345"'], "thousands separators"),
+        (['"3,14"', '"2,72"'], "decimal commas"),
+        (["31.12.2024", "30.11.2024"], "dates: write them as 2024-12-31"),
+        (["12 %", "7%"], "percent signs"),
+        (["12 kg", "7 kg"], "units"),
+    ],
+)
+def test_texts_that_look_like_numbers_get_a_hint(texts, hint, tmp_path):
+    table = read_table(write_rows(tmp_path / "t.csv", "a,y", [f"{text},{k}" for k, text in enumerate(texts)]))
+    with pytest.raises(ValueError, match=hint):
+        training_columns(table, "y", "a", tmp_path / "t.csv")
+
+
+def test_predictions_go_to_standard_output(bieqno, table, model):
+    done = bieqno("predict", model, table, "--out", "-")
+    assert done.code == 0, done.err
+    assert "mean,sd" in done.out.splitlines()[0]
+    assert "written to standard output" in done.err
+    assert len(done.out.splitlines()) == 31
+
+
+def test_outputs_that_are_no_regular_file(bieqno, table, model):
+    """A device is written to and stays what it is; what is written beside a file has no place beside a device."""
+    assert bieqno("predict", model, table, "--out", "/dev/null").code == 0
+    assert Path("/dev/null").is_char_device()
+    done = bieqno("evaluate", table, "--target", "y", "--out", "/dev/null")
+    assert done.code == 1
+    assert "no regular file" in done.err
+
+
+def test_members_beyond_all_memory_are_refused_at_once():
+    with pytest.raises(ValueError, match="members"):
+        GGPRegressor(members=100_000_000).fit([[0.0], [1.0], [2.0]], [0.0, 1.0, 2.0])

@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 from matplotlib.figure import Figure
 
-from bieqno.lab.results import Result, Row, read_result, write_result
+from bieqno.lab.results import Result, Row, _tidy, read_result, write_result
 
 
 def a_result(value=1.0):
@@ -98,3 +98,13 @@ def test_parts_are_the_studies_that_were_taken_over(tmp_path):
     assert list(parts) == ["other", "third"]
     assert list(parts["other"].arrays) == ["b", "a"]
     assert parts["third"].value("c", "method", "rmse") == 1.0
+
+
+def test_a_run_killed_between_its_two_renames_loses_nothing(tmp_path):
+    folder = write_result(a_result(1.0), tmp_path)
+    folder.rename(folder.with_name(f".{folder.name}.00.old"))
+    folder.with_name(f".{folder.name}.00.partial").mkdir()
+    _tidy(folder)
+    assert read_result(folder).rows[0].value == 1.0
+    write_result(a_result(2.0), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [folder.name]

@@ -79,3 +79,13 @@ def test_missing_numbers_widen_predictions_or_are_learned():
     assert wider[~lacking] == pytest.approx(std[~lacking])
     learned = PretrainedGGPRegressor(correction=False, random_state=0).fit(gaps, y)
     assert np.isfinite(learned.predict(gaps, return_std=True)).all()
+
+
+def test_categories_that_look_like_numbers_and_columns_without_values():
+    encoder = FrameEncoder.of(pd.DataFrame({"code": ["1", "2", "A", "B"], "size": [0.0, 1.0, 2.0, 3.0]}))
+    as_numbers = encoder.encode(pd.DataFrame({"code": [1, 2], "size": [0.0, 1.0]}))
+    as_texts = encoder.encode(pd.DataFrame({"code": ["1", "2"], "size": [0.0, 1.0]}))
+    np.testing.assert_array_equal(as_numbers, as_texts)
+    assert as_numbers[:, :-1].any()
+    gap = encoder.encode(pd.DataFrame([{"code": "A", "size": None}]))
+    assert gap[0, -1] == 1.5  # the median

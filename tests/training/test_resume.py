@@ -1,5 +1,6 @@
 """A run that is killed and started again ends with the very bits of one that was not."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from jax._src.compilation_cache import decompress_executable
 
 from bieqno import MLP, PersistenceError, TrainingError, fit
 from bieqno.training.checkpoint import fingerprint
@@ -236,3 +238,24 @@ def test_the_state_of_any_object_is_seen():
 
     assert fingerprint(Model(1.0)) == fingerprint(Model(1.0)) != fingerprint(Model(0.5))
     assert fingerprint({1, 2}) == fingerprint({2, 1}) != fingerprint({1, 3})
+
+
+def test_a_program_in_the_compilation_cache_has_few_object_files(tmp_path):
+    """One for each kernel is too many: the loader overflowed its stack where there were 1,900 (docs/known_issues.md)."""
+    code = """
+import jax, jax.numpy as jnp
+from bieqno import MLP, fit
+
+def loss(mlp, batch, *, key):
+    values = batch
+    for k in range(100):  # each a kernel of its own
+        values = jnp.sort(jnp.tanh(values + k), axis=0)
+    return jnp.mean((jax.vmap(mlp)(batch) - values) ** 2)
+
+mlp, source = MLP(1, 1, width=2, key=jax.random.key(5)), lambda key: jax.random.normal(key, (2, 1))
+fit(mlp, loss, source, steps=1, key=jax.random.key(0))
+"""
+    settings = {"JAX_COMPILATION_CACHE_DIR": str(tmp_path), "XLA_FLAGS": ""}
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, **settings})
+    (program,) = tmp_path.glob("*run_chunk*-cache")
+    assert 0 < decompress_executable(program.read_bytes()).count(b"\x7fELF") < 60

@@ -1,7 +1,10 @@
 """Results as labelled arrays, tables of scores and netCDF files; needs xarray, which comes with the extra `netcdf`."""
 
 import importlib
+import sys
+import traceback
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +23,7 @@ else:
 
 # Where the axes of what the records of this library keep belong, and what it is; those of other records get their own names.
 _STATE, _MEMBERS, _SEEN = ("time", "state"), ("time", "member", "state"), ("time", "observation")
-_KNOWN = {
+KNOWN = {
     "prior": (_MEMBERS, "forecast ensemble at the end of the window"),
     "posterior": (_MEMBERS, "analysis ensemble at the end of the window"),
     "predicted": (("time", "member", "observation"), "predicted observations of the forecast ensemble"),
@@ -32,6 +35,11 @@ _KNOWN = {
     "spread": (_STATE, "standard deviation of the analysis ensemble"),
     "prior_mean": (_STATE, "mean of the forecast ensemble"),
     "prior_spread": (_STATE, "standard deviation of the forecast ensemble"),
+    "log_score": (("time",), "log density of what was observed, one step ahead"),
+    "crps": (_SEEN, "continuous ranked probability score of each value, one step ahead"),
+    "pit": (_SEEN, "probability that the forecast gave to smaller values"),
+    "predicted_mean": (_SEEN, "mean of the predictive distribution of each value"),
+    "predicted_spread": (_SEEN, "standard deviation of the predictive distribution of each value"),
 }
 
 
@@ -44,6 +52,12 @@ def _xarray() -> Any:
     except ImportError as error:
         raise ImportError('datasets need xarray and h5netcdf: pip install "bieqno[netcdf]"') from error
     return xarray
+
+
+def netcdf() -> Any:
+    """Return the package that reads and writes parts of netCDF files, or say how to install it."""
+    _xarray()
+    return importlib.import_module("h5netcdf")
 
 
 def to_dataset(
@@ -80,7 +94,7 @@ def to_dataset(
     for name, kept in run.kept.items():
         value = np.asarray(kept)
         own = ("time", *(f"{name}_{axis}" for axis in range(1, value.ndim)))
-        axes, about = _KNOWN.get(name, (own, name))
+        axes, about = KNOWN.get(name, (own, name))
         if np.issubdtype(value.dtype, np.floating):
             value = np.where(sound.reshape(-1, *[1] * (value.ndim - 1)), value, np.nan)
         variables[name] = (axes, value.astype("i1") if value.dtype == bool else value, {"long_name": about})
@@ -89,6 +103,8 @@ def to_dataset(
         variables["observed"] = (axes, np.where(np.asarray(run.kept["mask"]), value, np.nan), about)
     flags = {"long_name": "run is sound", "flag_values": np.array([0, 1], "i1"), "flag_meanings": "diverged sound"}
     variables["sound"] = (("time",), sound.astype("i1"), flags)
+    about_lost = {"long_name": "members whose forecast failed and that were redrawn from the others"}
+    variables["lost"] = (("time",), np.asarray(run.lost, "i4"), about_lost)
     if twin is not None:
         seen = twin.observations
         observed = np.where(np.asarray(seen.mask), np.asarray(seen.value), np.nan)
@@ -109,7 +125,11 @@ def save_dataset(data: Dataset, path: str | Path) -> Path:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     packed = {name: {"zlib": True, "complevel": 4} for name in data.data_vars if data[name].ndim}
-    replace_file(path, data.to_netcdf(engine="h5netcdf", encoding=packed))
+    # Under a Dask client xarray asks the cluster for a lock on what it writes, which a file in memory cannot have.
+    dask = sys.modules.get("dask")
+    with nullcontext() if dask is None else dask.config.set(scheduler="synchronous"):
+        content = data.to_netcdf(engine="h5netcdf", encoding=packed)
+    replace_file(path, content)
     return path
 
 
@@ -120,13 +140,21 @@ def load_dataset(path: str | Path) -> Dataset:
     except (FileNotFoundError, PermissionError, IsADirectoryError, ImportError, MemoryError):
         raise
     except Exception as error:  # a damaged file can make its readers raise anything
-        raise ValueError(
-            f"{path} is damaged or no netCDF file: {type(error).__name__}, {error}".split("\n")[0]
-        ) from error
+        # h5netcdf's half-open file ends here, and not later with a traceback of its own.
+        hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+        try:
+            traceback.clear_frames(error.__traceback__)
+        finally:
+            sys.unraisablehook = hook
+        said = f"{path} is damaged or no netCDF file: {type(error).__name__}, {error}".split("\n")[0]
+        raise ValueError(said) from error
 
 
 def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
     """Score a run against its truth, with intervals that respect the autocorrelation of its errors.
+
+    A run without a truth is scored by what it predicted one step ahead, which the record `keep_scores` keeps: log score, CRPS and
+    coverage of the observations, of the forecast alone.
 
     The data come from `to_dataset`, with ensembles and a truth; windows of the burn-in and after a divergence do not count.
     The result has `mean`, `stderr`, `low` and `high` by `stage` (forecast, analysis) and `score`. Scores of whole series,
@@ -146,11 +174,17 @@ def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
         True
     """
     missing = {"prior", "posterior", "truth"} - set(data.data_vars)
-    if missing:
-        raise ValueError(f"expected ensembles and truth in the dataset, missing {sorted(missing)}")
+    predicted = {"log_score", "crps", "pit"} <= set(data.data_vars)
+    if missing and not predicted:
+        raise ValueError(
+            f"expected ensembles and truth in the dataset, missing {sorted(missing)}; without a truth record=keep_scores"
+        )
     keep = (np.arange(data.sizes["time"]) >= burn_in) & (data["sound"].values == 1)
     if keep.sum() < 4:
         raise ValueError(f"an interval needs 4 sound windows, {keep.sum()} are left after a burn-in of {burn_in}")
+    about = {"title": "Scores of a run", "level": level, "burn_in": burn_in}
+    if missing:
+        return _predictive_table(data.isel(time=keep), about)
     truth = jnp.asarray(data["truth"].values[keep])
     rows = []
     for name in ("prior", "posterior"):
@@ -172,14 +206,29 @@ def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
     table = np.array(rows)
     columns = {name: (("stage", "score"), table[..., k]) for k, name in enumerate(scores.Interval._fields)}
     coordinates = {"stage": ["forecast", "analysis"], "score": [*series, *whole]}
-    return _xarray().Dataset(columns, coordinates, {"title": "Scores of a run", "level": level, "burn_in": burn_in})
+    return _xarray().Dataset(columns, coordinates, about)
+
+
+def _predictive_table(data: Dataset, about: dict[str, Any]) -> Dataset:
+    """Return the scores of what was predicted, windows without observations left out."""
+    pit, crps = data["pit"].values, data["crps"].values
+    seen = np.isfinite(pit).any(axis=1)
+    if seen.sum() < 4:
+        raise ValueError(f"an interval needs 4 windows with observations, got {seen.sum()}")
+    series = {"log_score": data["log_score"].values[seen], "crps": np.nanmean(crps[seen], axis=1)}
+    rows = [tuple(scores.autocorrelated_interval(jnp.asarray(values), about["level"])) for values in series.values()]
+    inside = (pit > 0.05) & (pit < 0.95)
+    rows.append((float(inside[np.isfinite(pit)].mean()), np.nan, np.nan, np.nan))
+    table = np.array(rows)[None]
+    columns = {name: (("stage", "score"), table[..., k]) for k, name in enumerate(scores.Interval._fields)}
+    return _xarray().Dataset(columns, {"stage": ["forecast"], "score": [*series, "coverage_90"]}, about)
 
 
 def tuning_dataset(tuning: Tuning) -> Dataset:
     """Return the scores of all settings that `tune` tried as a dataset; the best are among its attributes."""
     surface = _xarray().Dataset(
         {
-            "score": (tuning.names, tuning.scores, {"long_name": "RMSE of the analysis mean, diverged runs left out"}),
+            "score": (tuning.names, tuning.scores, {"long_name": "loss, diverged runs left out"}),
             "diverged": (tuning.names, tuning.diverged, {"long_name": "share of runs that diverged"}),
             "windows": (tuning.names, tuning.windows, {"long_name": "windows that the setting was run for"}),
         },

@@ -9,13 +9,43 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 
+from bieqno.arguments import checked
 from bieqno.assimilation.places import Period, Places, Positions, box_of, check_space, ways, wrapped
+from bieqno.operators.fixed import INFINITE
 
 DIGITS = 6  # to which relative positions are told apart, in units of the radius
 ENOUGH = 40  # observations near a variable: more hardly change its analysis
 FEW = 32  # patterns up to which a product with ones and zeros is quicker than looking up
 
 
+def marked(numbers: Int[np.ndarray, "*s"], size: int) -> Bool[np.ndarray, "n"]:
+    """Return which of `size` things are among some, by their numbers."""
+    found = np.zeros(size, bool)
+    found[numbers] = True
+    return found
+
+
+def renumbered(
+    numbers: Int[np.ndarray, "*s"], chosen: Int[np.ndarray, "k"]
+) -> tuple[Int[np.ndarray, "*s"], Bool[np.ndarray, "*s"]]:
+    """Return where each number is among the chosen ones, and whether it is there; 0 if it is not.
+
+    Example:
+        >>> [found.tolist() for found in renumbered(np.array([7, 5, 6]), np.array([5, 7]))]
+        [[1, 0, 0], [True, True, False]]
+    """
+    at = where_in(chosen, int(max(numbers.max(initial=0), chosen.max(initial=0))) + 1)[numbers]
+    return np.maximum(at, 0), at >= 0
+
+
+def where_in(chosen: Int[np.ndarray, "k"], size: int) -> Int[np.ndarray, "n"]:
+    """Return where each of `size` numbers is among the chosen ones, -1 if it is not."""
+    table = np.full(size, -1, np.int32)
+    table[chosen[::-1]] = np.arange(len(chosen))[::-1]  # the first, of what is there twice
+    return table
+
+
+@checked("distance", "radius")
 def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, "..."]) -> Float[Array, "*s"]:
     """Return the compactly supported taper of Gaspari and Cohn (1999, eq. 4.10); either may be infinite.
 
@@ -25,8 +55,9 @@ def gaspari_cohn(distance: Float[Array, "*s"], radius: float | Float[Array, "...
         >>> gaspari_cohn(jnp.array([0.0, 1.0, 2.0, 5.0]), 2.0).round(3).tolist()
         [1.0, 0.20800000429153442, 0.0, 0.0]
     """
+    if not isinstance(radius, jax.core.Tracer) and not np.all(np.asarray(radius) > 0):
+        raise ValueError(f"a radius is positive, got {radius}")
     # Where the radius is infinite, all that is at a finite distance counts fully.
-    distance = jnp.asarray(distance)
     near = jnp.isinf(jnp.asarray(radius)) & jnp.isfinite(distance)
     r = jnp.where(near, 0, jnp.minimum(2 * distance / radius, 2))
     r = jnp.where(jnp.isnan(r), 2, r)
@@ -44,7 +75,7 @@ class Neighbours(eqx.Module):
     """
 
     indices: Int[Array, "n k"]
-    distance: Float[Array, "n k"]
+    distance: Float[Array, "n k"] = eqx.field(metadata={INFINITE: True})
     observations: int = eqx.field(static=True)
     radius: float = eqx.field(static=True, default=np.inf)
 
@@ -77,6 +108,23 @@ class Neighbours(eqx.Module):
     def now(self, mask: Bool[Array, "m"]) -> "Neighbours":
         """Return the neighbours among values that are present: these, for the others have no weight."""
         return self
+
+    def reaching(self, variables: Int[np.ndarray, "k"]) -> Int[np.ndarray, "_"]:
+        """Return the observations that can reach some variables, each at least once."""
+        indices, distance = (np.asarray(x)[variables] for x in (self.indices, self.distance))
+        return indices[np.isfinite(distance)]
+
+    def part(self, variables: Int[np.ndarray, "k"], observations: Int[np.ndarray, "l"]) -> "Neighbours":
+        """Return the neighbours of some variables among some observations, numbered as in these lists."""
+        indices, there = renumbered(np.asarray(self.indices)[variables], observations)
+        distance = np.where(there, np.asarray(self.distance)[variables], np.inf)
+        # In one order, and not as they were found: parts of a regular grid then have the same lists.
+        indices = np.where(np.isfinite(distance), indices, 0)
+        order = np.lexsort((indices, distance), axis=1)
+        indices, distance = (np.take_along_axis(x, order, axis=1) for x in (indices, distance))
+        return Neighbours(
+            jnp.asarray(indices), jnp.asarray(distance, self.distance.dtype), len(observations), self.radius
+        )
 
 
 class Stencil(eqx.Module):
@@ -131,6 +179,17 @@ class Stencil(eqx.Module):
     def among(self, mask: Bool[Array, "m"]) -> "Stencil":
         """Return what is near among values that are present: this, for the others have no weight."""
         return self
+
+    def reaching(self, places: Int[np.ndarray, "k"]) -> Int[np.ndarray, "_"]:
+        """Return all that is near some of the places, each at least once."""
+        present = (np.asarray(self.present) > 0)[np.asarray(self.pattern)[places]]
+        return np.asarray(self.indices)[places][present]
+
+    def part(self, here: Int[np.ndarray, "k"], there: Int[np.ndarray, "l"]) -> "Stencil":
+        """Return the same of some places among some others, numbered as in these lists; what is not there is the first."""
+        indices, _ = renumbered(np.asarray(self.indices)[here], there)
+        about = {"indices": jnp.asarray(indices), "pattern": jnp.asarray(np.asarray(self.pattern)[here])}
+        return dataclasses.replace(self, **about)
 
     @property
     def dimensions(self) -> int:
@@ -210,6 +269,15 @@ class Candidates(eqx.Module):
         offset = jnp.where(present[..., None], offset, 0)
         return Stencil(indices, jnp.arange(len(indices)), offset, present.astype(offset.dtype), variables, kinds)
 
+    def reaching(self, variables: Int[np.ndarray, "k"]) -> Int[np.ndarray, "_"]:
+        """Return the candidates that can reach some variables: all, for the first that are present are taken."""
+        return np.arange(len(self.there))
+
+    def part(self, variables: Int[np.ndarray, "k"], observations: Int[np.ndarray, "l"]) -> "Candidates":
+        """Return the same of some variables and observations, in the order in which they are given."""
+        kinds = self.kinds[0][variables], self.kinds[1][observations]
+        return dataclasses.replace(self, here=self.here[variables], there=self.there[observations], kinds=kinds)
+
     def now(self, mask: Bool[Array, "m"]) -> Neighbours:
         """Return the neighbours of each variable among the observations that are present."""
         return self.among(mask).neighbours(self.within, len(self.there))
@@ -237,6 +305,12 @@ class Neighbourhoods(eqx.Module):
     observations: Int[Array, "m"]  # likewise
     radius: float = eqx.field(static=True)
     reach: float = eqx.field(static=True)
+
+    def part(self, variables: Int[np.ndarray, "k"], observations: Int[np.ndarray, "l"]) -> "Neighbourhoods":
+        """Return what can act on some variables, of some observations and of these variables."""
+        near, beside = self.near.part(variables, observations), self.beside.part(variables, variables)
+        kinds = self.variables[variables], self.observations[observations]
+        return Neighbourhoods(near, beside, *kinds, self.radius, self.reach)
 
     @classmethod
     def of(

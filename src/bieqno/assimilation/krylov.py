@@ -151,7 +151,9 @@ def _shifted(
 ) -> tuple[Float[Array, "b q s"], Float[Array, "b q s"], Float[Array, "b s N"], Float[Array, "b s m"]]:
     """Return coefficients x, y and bases U, V of ``X = (shift + S S^T)^-1 a = x U`` and ``S^T X = y V``, all shifts at once."""
     _, count, size = factors.shape
-    U, V, diagonal, below, used = bidiagonalise(factors, vectors, min(count, size + 1))
+    # In a program for any number of members the loop finds its end by itself; its tables are as long as they may have to be.
+    steps = min(count, size + 1) if isinstance(count, int) else size + 1
+    U, V, diagonal, below, used = bidiagonalise(factors, vectors, steps)
     x, y = solve_bidiagonal(diagonal, below, shifts, used)
     norms = jnp.linalg.norm(vectors, axis=1)[:, None, None]
     return norms * x, norms * y, U, V

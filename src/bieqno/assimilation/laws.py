@@ -1,29 +1,59 @@
-"""Gaussian error laws: how large the errors of a vector of values are, and how they go together.
+"""What an observation law is, and the Gaussian ones: how large errors of a vector of values are, and how they go together.
 
-Filters never touch a covariance R. They ask for values *whitened* by R^(-1/2), in which missing values are zero and
-hence without influence, and for noise *coloured* by R^(1/2). A floor on the standard deviation keeps both finite
-where R is singular.
+Kalman-type filters never touch a covariance R. They ask for values *whitened* by R^(-1/2), in which missing values are zero
+and hence without influence, and for noise *coloured* by R^(1/2). A floor on the standard deviation keeps both finite
+where R is singular. Other laws (`bieqno.assimilation.densities`) give them their first two moments.
 """
 
 import abc
 import dataclasses
+import math
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jax.scipy.special import ndtr
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 
-class AbstractError(eqx.Module):
-    """An error law. `reference` is the value that it may depend on, one number per component; `floor` the least deviation."""
-
-    floor: float = eqx.field(static=True, kw_only=True)
+class AbstractLaw(eqx.Module):
+    """How the values of a window are distributed, given those that are predicted of them."""
 
     @abc.abstractmethod
     def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
-        """Return the standard deviation of each component."""
+        """Return the standard deviation of each component where this is predicted."""
+
+    @abc.abstractmethod
+    def moments(self, predicted: Float[Array, "N m"]) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+        """Return mean and variance of the values at each prediction."""
+
+    @abc.abstractmethod
+    def draw(self, predicted: Float[Array, "N m"], *, key: PRNGKeyArray) -> Float[Array, "N m"]:
+        """Draw values at each prediction."""
+
+    @abc.abstractmethod
+    def log_likelihood(
+        self,
+        value: Float[Array, "m"],
+        predicted: Float[Array, "N m"],
+        reference: Float[Array, "m"],
+        mask: Bool[Array, "m"],
+    ) -> Float[Array, "N"]:
+        """Return the log density of all values in the mask at each prediction, up to a constant."""
+
+    @abc.abstractmethod
+    def log_constant(self, reference: Float[Array, "m"], mask: Bool[Array, "m"]) -> Float[Array, ""]:
+        """Return that constant."""
+
+    @abc.abstractmethod
+    def below(
+        self, value: Float[Array, "m"], predicted: Float[Array, "N m"], reference: Float[Array, "m"]
+    ) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+        """Return the probabilities of a smaller value, and of one that is not larger."""
 
     @abc.abstractmethod
     def whiten(
@@ -34,6 +64,46 @@ class AbstractError(eqx.Module):
     @abc.abstractmethod
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply every row of white noise by R^(1/2)."""
+
+    @abc.abstractmethod
+    def floored(self, floor: float) -> "AbstractLaw":
+        """Return the same law with a least standard deviation."""
+
+
+class AbstractError(AbstractLaw):
+    """A Gaussian law. `reference` is the value that it may depend on, one number per component; `floor` the least deviation."""
+
+    floor: float = eqx.field(static=True, kw_only=True)
+
+    @abc.abstractmethod
+    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
+        """Return the standard deviation of each component."""
+
+    def moments(self, predicted: Float[Array, "N m"]) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+        """Return the prediction itself, and the square of the standard deviation there."""
+        return predicted, jax.vmap(self.std)(predicted) ** 2
+
+    def draw(self, predicted: Float[Array, "N m"], *, key: PRNGKeyArray) -> Float[Array, "N m"]:
+        """Add errors to each prediction."""
+        noise = jax.random.normal(key, predicted.shape, predicted.dtype)
+        return predicted + jax.vmap(lambda e, clean: self.colour(e[None], clean)[0])(noise, predicted)
+
+    def log_likelihood(
+        self,
+        value: Float[Array, "m"],
+        predicted: Float[Array, "N m"],
+        reference: Float[Array, "m"],
+        mask: Bool[Array, "m"],
+    ) -> Float[Array, "N"]:
+        """Return minus half the squared misfit in units of the error."""
+        return -0.5 * jnp.sum(self.whiten(value - predicted, reference, mask) ** 2, axis=1)
+
+    def below(
+        self, value: Float[Array, "m"], predicted: Float[Array, "N m"], reference: Float[Array, "m"]
+    ) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+        """Return the normal distribution function, of each component by itself."""
+        probability = ndtr((value - predicted) / self.std(reference))
+        return probability, probability
 
     def floored(self, floor: float) -> "AbstractError":
         """Return the same law with a floor of at least this."""
@@ -59,6 +129,16 @@ class IndependentError(AbstractError):
     def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
         """Multiply by the standard deviation."""
         return noise * self.std(reference)
+
+    def log_constant(self, reference: Float[Array, "m"], mask: Bool[Array, "m"]) -> Float[Array, ""]:
+        """Return the log density where there is no misfit."""
+        return -jnp.sum(jnp.where(mask, jnp.log(self.std(reference)) + HALF_LOG_2_PI, 0))
+
+    def part(self, observations: Int[np.ndarray, "k"]) -> "IndependentError | None":
+        """Return the law of some of the values; None where it may depend on others."""
+        if not isinstance(self.law, (ConstantLaw, AffineLaw)):
+            return None
+        return dataclasses.replace(self, law=self.law.part(observations))
 
 
 class CorrelatedError(AbstractError):
@@ -95,6 +175,12 @@ class CorrelatedError(AbstractError):
         """Multiply by the symmetric root of R."""
         return noise @ self._power(self.eigenvalues, self.eigenvectors, 0.5)
 
+    def log_constant(self, reference: Float[Array, "m"], mask: Bool[Array, "m"]) -> Float[Array, ""]:
+        """Return the log density where there is no misfit; missing values have an eigenvalue of 1."""
+        values, _ = _decompose_in_turn(mask, self.covariance, self.eigenvalues, self.eigenvectors)
+        missing = jnp.sum(~mask) * jnp.log(jnp.maximum(1, jnp.asarray(self.floor, values.dtype) ** 2))
+        return 0.5 * (missing - jnp.sum(jnp.log(jnp.maximum(values, self.floor**2)))) - HALF_LOG_2_PI * jnp.sum(mask)
+
 
 def _decompose(
     mask: Bool[Array, "m"], covariance: Float[Array, "m m"], values: Float[Array, "m"], vectors: Float[Array, "m m"]
@@ -122,6 +208,10 @@ class ConstantLaw(eqx.Module):
         """Return the standard deviations."""
         return self.deviation
 
+    def part(self, observations: Int[np.ndarray, "k"]) -> "ConstantLaw":
+        """Return the law of some of the values."""
+        return self if self.deviation.size == 1 else ConstantLaw(self.deviation[observations])
+
 
 class AffineLaw(eqx.Module):
     """The paper's standard deviation, ``slope * value + offset``.
@@ -137,6 +227,10 @@ class AffineLaw(eqx.Module):
     def __call__(self, values: Float[Array, "m"]) -> Float[Array, "m"]:
         """Return standard deviations, with their sign."""
         return self.slope * values + self.offset
+
+    def part(self, observations: Int[np.ndarray, "k"]) -> "AffineLaw":
+        """Return the law of some of the values: the same."""
+        return self
 
 
 def as_error(

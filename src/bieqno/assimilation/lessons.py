@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.filters.learned.ennf import EnNF
-from bieqno.assimilation.observation import Filter, Observation
+from bieqno.assimilation.observation import Observation
+from bieqno.assimilation.protocols import Filter
 from bieqno.assimilation.system import System
 from bieqno.assimilation.trials import Trials, run_trials
 from bieqno.assimilation.twin import keep_triples

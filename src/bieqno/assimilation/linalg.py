@@ -33,6 +33,8 @@ def anomalies(ensemble: Float[Array, "N n"]) -> tuple[Float[Array, "n"], Float[A
         >>> mean.tolist(), (A.T @ A).item()
         ([2.0], 2.0)
     """
+    if not ensemble.shape[0]:
+        raise ValueError("an ensemble has at least one member, got none")
     mean = jnp.mean(ensemble, axis=0)
     return mean, (ensemble - mean) / jnp.sqrt(max(ensemble.shape[0] - 1, 1)).astype(ensemble.dtype)
 
@@ -52,6 +54,20 @@ def white_noise(shape: tuple[int, ...], dtype: DTypeLike, *, key: PRNGKeyArray) 
 
     drawn = jax.lax.map(lambda k: jax.random.normal(k, (width,), dtype), jax.random.split(key, blocks))
     return drawn.reshape(-1)[:size].reshape(shape)
+
+
+def thin_svd(matrix: Float[Array, "r c"]) -> tuple[Float[Array, "r k"], Float[Array, "k"], Float[Array, "k c"]]:
+    """Return ``U, L, V^T`` with ``matrix = U diag(L) V^T``, by LAPACK's gesvd.
+
+    By default JAX calls gesdd, which shares out a batch among the threads of XLA and waits for them on one of these: when all
+    of them wait it deadlocks, which on one core is a matter of time (see docs/known_issues.md). gesvd uses no threads.
+
+    Example:
+        >>> thin_svd(jnp.array([[3.0, 0.0], [0.0, 4.0]]))[1].round(4).tolist()
+        [4.0, 3.0]
+    """
+    U, L, Vt = jax.lax.linalg.svd(matrix, full_matrices=False, algorithm=jax.lax.linalg.SvdAlgorithm.QR)
+    return U, L, Vt
 
 
 def increments(

@@ -1,30 +1,66 @@
 """What is observed of a state and with which error; and what a filter is handed in one window."""
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from bieqno.assimilation.laws import AbstractError, as_error
+from bieqno.arguments import checked
+from bieqno.assimilation.geometry import marked, renumbered
+from bieqno.assimilation.laws import AbstractError, AbstractLaw, ConstantLaw, IndependentError, as_error
 from bieqno.assimilation.linalg import white_noise
+from bieqno.assimilation.places import as_numbers
 
 
 class Components(eqx.Module):
-    """Observes chosen components of a state directly."""
+    """Observes chosen components of a state directly; a range of them stays one, however long it is."""
 
-    indices: tuple[int, ...] = eqx.field(static=True)
+    indices: tuple[int, ...] | range = eqx.field(static=True)
 
     def __call__(self, state: Float[Array, "n"]) -> Float[Array, "m"]:
         """Pick the components."""
+        if not len(self.indices):
+            return state[:0]
         # An index out of range would silently be clipped by JAX.
-        if not all(0 <= index < state.shape[0] for index in self.indices):
-            span = f"{min(self.indices)} to {max(self.indices)} of a state of {state.shape[0]} variables"
+        low, high = min(self.indices), max(self.indices)
+        if low < 0 or high >= state.shape[0]:
+            span = f"{low} to {high} of a state of {state.shape[0]} variables"
             raise ValueError(f"cannot observe components {span}, which count from 0")
-        return state[np.array(self.indices, int)]
+        if isinstance(self.indices, range) and self.indices.step > 0:  # a slice, for numbers would be compiled in
+            return state[low : high + 1 : self.indices.step]
+        return state[self.numbers]
+
+    @property
+    def numbers(self) -> Int[np.ndarray, "m"]:
+        """The components, as an array."""
+        return as_numbers(self.indices).astype(int)
+
+    def inputs(self, observations: Int[np.ndarray, "k"]) -> Int[np.ndarray, "_"]:
+        """Return the variables that some of the values depend on."""
+        return self.numbers[observations]
+
+    def outputs(self, variables: Int[np.ndarray, "k"], size: int) -> Int[np.ndarray, "_"]:
+        """Return the values that depend on any of some variables, of which there are `size`."""
+        return np.flatnonzero(marked(variables, size)[self.numbers])
+
+    def part(self, variables: Int[np.ndarray, "k"], observations: Int[np.ndarray, "l"]) -> "Picked":
+        """Return the same for a part of the state, and some of the values; those of other parts are meaningless."""
+        return Picked(jnp.asarray(renumbered(self.inputs(observations), variables)[0]))
+
+
+class Picked(eqx.Module):
+    """Observes components whose numbers are data."""
+
+    numbers: Int[Array, "m"]
+
+    def __call__(self, state: Float[Array, "n"]) -> Float[Array, "m"]:
+        """Pick the components."""
+        return state[self.numbers]
 
 
 class LinearOperator(eqx.Module):
@@ -40,6 +76,32 @@ class LinearOperator(eqx.Module):
                 f"the observation matrix {shape} expects a state of {shape[1]} variables, got {state.shape}"
             )
         return self.matrix @ state
+
+    def inputs(self, observations: Int[np.ndarray, "k"]) -> Int[np.ndarray, "_"]:
+        """Return the variables that some of the values depend on."""
+        return np.flatnonzero(np.any(np.asarray(self.matrix)[observations] != 0, axis=0))
+
+    def outputs(self, variables: Int[np.ndarray, "k"], size: int) -> Int[np.ndarray, "_"]:
+        """Return the values that depend on any of some variables."""
+        return np.flatnonzero(np.any(np.asarray(self.matrix)[:, variables] != 0, axis=1))
+
+    def part(self, variables: Int[np.ndarray, "k"], observations: Int[np.ndarray, "l"]) -> "LinearOperator":
+        """Return the same for a part of the state, and some of the values."""
+        # A variable that is there twice, as padding, counts once.
+        first = np.zeros(len(variables), bool)
+        first[np.unique(variables, return_index=True)[1]] = True
+        return LinearOperator(self.matrix[np.ix_(observations, variables)] * first)
+
+
+class MeanOperator(eqx.Module):
+    """Predicts the mean of a law, where that is not the prediction itself."""
+
+    operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]
+    law: AbstractLaw
+
+    def __call__(self, state: Float[Array, "n"]) -> Float[Array, "m"]:
+        """Return the mean of what is observed of a state."""
+        return self.law.moments(self.operator(state)[None])[0][0]
 
 
 class Shifted(eqx.Module):
@@ -66,18 +128,33 @@ class Shifted(eqx.Module):
         return jnp.zeros(self.size, bool).at[(jnp.arange(self.count) * self.size + offset) // self.count].set(True)
 
 
+class Part(eqx.Module):
+    """What a filter has to know of the whole where it is handed a part of a state."""
+
+    anything: Bool[Array, ""]  # whether anything was observed anywhere
+    observations: Int[Array, "m"]  # numbers of the values that it is handed
+    white: Float[Array, "N n"] | None  # what the filter draws at random, if it does: its `noise` of the whole state
+
+
 class Observed(eqx.Module):
     """What a filter is handed in one window."""
 
     value: Float[Array, "m"]  # observed values d; zero where the mask says that they are missing
     mask: Bool[Array, "m"]
     reference: Float[Array, "m"]  # the values at which the error law R is evaluated
-    error: AbstractError
+    error: AbstractLaw
     operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]  # the observation operator H, of one state
     start: Float[Array, "N n"] | None = (
         None  # ensemble at the window's start, for filters that run the model themselves
     )
     perturbed: Float[Array, "N m"] | None = None  # perturbed observations, row i for member i; None to draw them
+    inputs: PyTree[Any] = None  # what drives the model in this window; None if nothing does
+    part: Part | None = None  # where this is a part of what was observed
+
+    @property
+    def numbers(self) -> Int[Array, "m"]:
+        """Number of each value among all that are observed."""
+        return jnp.arange(self.value.shape[0]) if self.part is None else self.part.observations
 
     @property
     def std(self) -> Float[Array, "m"]:
@@ -86,6 +163,8 @@ class Observed(eqx.Module):
 
     def predict(self, ensemble: Float[Array, "N n"]) -> Float[Array, "N m"]:
         """Return predicted observations H(z), one row per member."""
+        if not ensemble.shape[0]:
+            raise ValueError("an ensemble has at least one member, got none")
         predicted = jax.vmap(self.operator)(ensemble)
         if predicted.shape[1:] != self.value.shape:
             raise ValueError(
@@ -93,6 +172,27 @@ class Observed(eqx.Module):
                 f"{ensemble.shape[1]} variables, but {self.value.shape} were observed"
             )
         return predicted
+
+    def log_weights(self, ensemble: Float[Array, "N n"]) -> Float[Array, "N"]:
+        """Return the log-likelihood of each member, up to a constant that all of them share."""
+        return self.error.log_likelihood(self.value, self.predict(ensemble), self.reference, self.mask)
+
+    def log_prob(self, ensemble: Float[Array, "N n"]) -> Float[Array, "N"]:
+        """Return the log density of what was observed, given each member; 0 where nothing was."""
+        return self.log_weights(ensemble) + self.error.log_constant(self.reference, self.mask)
+
+    def gaussian(self, ensemble: Float[Array, "N n"], present: Bool[Array, "N"] | None = None) -> "Observed":
+        """Return the same with Gaussian errors, as Kalman-type filters assume them; as it is if they are Gaussian.
+
+        Another law is approximated by its first two moments: predictions become its means, and the variance of an error is
+        the average of the law's at the predictions of the members, all or those `present`.
+        """
+        if isinstance(self.error, AbstractError):
+            return self
+        counted = None if present is None else present[:, None]
+        variance = jnp.mean(self.error.moments(self.predict(ensemble))[1], axis=0, where=counted)
+        error = IndependentError(ConstantLaw(jnp.sqrt(variance)), floor=1e-30)
+        return dataclasses.replace(self, operator=MeanOperator(self.operator, self.error), error=error)
 
     def whiten(self, rows: Float[Array, "k m"]) -> Float[Array, "k m"]:
         """Return rows of observation space in units of the error, R^(-1/2) x; zero where values are missing."""
@@ -132,29 +232,8 @@ class Observed(eqx.Module):
 
     def or_prior(self, posterior: Float[Array, "N n"], prior: Float[Array, "N n"]) -> Float[Array, "N n"]:
         """Return the posterior, or the prior as it is where nothing was observed."""
-        return jnp.where(jnp.any(self.mask), posterior, prior).astype(prior.dtype)
-
-
-@runtime_checkable
-class Filter(Protocol):
-    """An analysis: takes a prior ensemble and what was observed to a posterior ensemble.
-
-    Any function with this signature is a filter. With nothing observed it returns the prior. It passes `key` as it is to
-    `Observed.perturb`, and folds a number of its own into it for other randomness, so that comparisons are paired.
-    """
-
-    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """Return the posterior ensemble, of the same shape."""
-
-
-@runtime_checkable
-class PaddedFilter(Protocol):
-    """A filter that can be told which members are present and which are padding: one compiled program for many sizes."""
-
-    def analyse(
-        self, ensemble: Float[Array, "N n"], observed: Observed, present: Bool[Array, "N"], *, key: PRNGKeyArray
-    ) -> Float[Array, "N n"]:
-        """Return the posterior ensemble; what its padding holds is finite and means nothing."""
+        anything = jnp.any(self.mask) if self.part is None else self.part.anything
+        return jnp.where(anything, posterior, prior).astype(prior.dtype)
 
 
 class Observation(eqx.Module):
@@ -162,8 +241,9 @@ class Observation(eqx.Module):
 
     Args:
         what: numbers of the observed components, a matrix ``(m, n)``, or any function of one state.
-        error: standard deviation of the errors, one per component, their covariance matrix ``(m, m)``, or a function from
-            observed values to standard deviations (the absolute value counts).
+        error: standard deviation of the errors, one per component, their covariance matrix ``(m, m)``, a function from
+            observed values to standard deviations (the absolute value counts), or a law that is not Gaussian, such as
+            `Poisson`.
         floor: least standard deviation, which keeps R regular.
 
     Example:
@@ -176,12 +256,16 @@ class Observation(eqx.Module):
     """
 
     operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]
-    error: AbstractError
+    error: AbstractLaw
 
     def __init__(
         self,
         what: Sequence[int] | np.ndarray | Array | Callable[[Float[Array, "n"]], Float[Array, "m"]],
-        error: float | np.ndarray | Float[Array, "..."] | Callable[[Float[Array, "m"]], Float[Array, "m"]],
+        error: float
+        | np.ndarray
+        | Float[Array, "..."]
+        | Callable[[Float[Array, "m"]], Float[Array, "m"]]
+        | AbstractLaw,
         *,
         floor: float = 1e-3,
     ) -> None:
@@ -189,17 +273,18 @@ class Observation(eqx.Module):
             self.operator = what
         else:
             # Numbers of components are static, so they stay with NumPy even where all else is traced.
-            array = what if isinstance(what, jax.Array) else np.asarray(what)
+            array = what if isinstance(what, jax.Array) else as_numbers(what)
             if array.ndim == 2:
                 self.operator = LinearOperator(jnp.asarray(array, float))
             elif array.ndim == 1 and (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
-                self.operator = Components(tuple(int(index) for index in np.asarray(array)))
+                numbers = what if isinstance(what, range) else tuple(int(index) for index in np.asarray(array))
+                self.operator = Components(numbers)
             else:
                 raise ValueError(
                     "what is observed is a list of component numbers, a matrix (m, n) or a function; "
                     f"got an array of shape {array.shape} and type {array.dtype}"
                 )
-        self.error = as_error(error, floor=floor)
+        self.error = error if isinstance(error, AbstractLaw) else as_error(error, floor=floor)
 
     def size(self, state_size: int) -> int:
         """Return the number m of values observed of a state of n variables; a ValueError if operator or error disagree."""
@@ -211,12 +296,15 @@ class Observation(eqx.Module):
                 f"{state_size} variables; one value is z[:1], not z[0]"
             )
         try:
-            jax.eval_shape(lambda v: self.error.colour(v[None], v), value)
+            fits = jax.eval_shape(lambda v: self.error.draw(v[None], key=jax.random.key(0)), value)
         except (TypeError, ValueError) as mismatch:
             message = f"{value.shape} values are observed, which the error law does not fit: {mismatch}"
             raise ValueError(message) from mismatch
+        if fits.shape != (1, *value.shape):
+            raise ValueError(f"{value.shape} values are observed, the error law has {fits.shape[1:]}")
         return value.shape[0]
 
+    @checked("value", "reference", "start")
     def window(
         self,
         value: Float[Array, "m"],
@@ -225,11 +313,12 @@ class Observation(eqx.Module):
         reference: Float[Array, "_"] | None = None,
         start: Float[Array, "N n"] | None = None,
         perturbed: Float[Array, "N m"] | None = None,
+        inputs: PyTree[Any] = None,
     ) -> Observed:
         """Return the observations of one window, as a filter takes them; NaN where there is none.
 
         The mask says which of those that are finite to use, and the reference at which values to evaluate the error law, such
-        as the truth's instead of the observed ones. `start` and `perturbed` are as in `Observed`.
+        as the truth's instead of the observed ones. `start`, `perturbed` and `inputs` are as in `Observed`.
         """
         for name, other in (("mask", mask), ("reference", reference)):
             if other is not None and other.shape != value.shape:
@@ -238,4 +327,4 @@ class Observation(eqx.Module):
         mask = present if mask is None else mask & present
         value = jnp.where(mask, value, 0)
         reference = value if reference is None else jnp.where(mask, reference, 0)
-        return Observed(value, mask, reference, self.error, self.operator, start, perturbed)
+        return Observed(value, mask, reference, self.error, self.operator, start, perturbed, inputs)

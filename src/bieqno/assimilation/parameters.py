@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from bieqno.assimilation.linalg import magnitude
 from bieqno.assimilation.models.forecast import AbstractEnsembleModel, Model, forecast
@@ -19,12 +19,12 @@ class ParametrizedModel(AbstractEnsembleModel):
     build: Callable[[Float[Array, "p"]], Model]
     count: int = eqx.field(static=True)
 
-    def forecast(self, ensemble: Float[Array, "N np"], *, key: PRNGKeyArray) -> Float[Array, "N np"]:
+    def forecast(self, ensemble: Float[Array, "N np"], *inputs: PyTree[Any], key: PRNGKeyArray) -> Float[Array, "N np"]:
         """The appended ensemble one window later, every member by the model of its own parameters."""
 
         def one(member: Float[Array, "np"], k: PRNGKeyArray) -> Float[Array, "np"]:
             state, parameters = member[: -self.count], member[-self.count :]
-            return jnp.concatenate([forecast(self.build(parameters), state[None], key=k)[0], parameters])
+            return jnp.concatenate([forecast(self.build(parameters), state[None], *inputs, key=k)[0], parameters])
 
         return jax.vmap(one)(ensemble, jax.random.split(key, ensemble.shape[0]))
 

@@ -8,11 +8,12 @@ import equinox as eqx
 from bieqno import persistence
 from bieqno.assimilation import filters, models
 from bieqno.assimilation.filters.learned.local_network import FieldNetwork, StencilSum
+from bieqno.assimilation.filters.learned.pretrained import Surroundings
 from bieqno.assimilation.geometry import Candidates, Neighbourhoods, Neighbours, Stencil
-from bieqno.assimilation.observation import Filter
+from bieqno.assimilation.protocols import Filter
 from bieqno.persistence.tensorfile import PersistenceError
 
-PARTS = (Neighbours, Stencil, Candidates, Neighbourhoods, StencilSum, FieldNetwork)
+PARTS = (Neighbours, Stencil, Candidates, Neighbourhoods, StencilSum, FieldNetwork, Surroundings)
 _KNOWN = tuple(
     item
     for item in (*vars(filters).values(), *vars(models).values(), *PARTS)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.assimilation.geometry import Candidates, Neighbourhoods, Neighbours, near_radius, spacing
 from bieqno.assimilation.linalg import magnitude
 from bieqno.assimilation.models.forecast import Model, forecast
@@ -68,18 +69,19 @@ class System(eqx.Module):
     at_once: int | None = eqx.field(static=True)
     spread: float | Float[Array, "n"] | None
 
+    @checked("limit")
     def __init__(
         self,
         model: Model,
         observation: Observation,
-        state: Any,
+        state: Float[Array, "..."],
         places: Places | None = None,
-        limit: Any = 1e6,
+        limit: float | Float[Array, "..."] = 1e6,
         *,
         observation_places: Places | None = None,
         network: Network | None = None,
         at_once: int | None = None,
-        spread: Any = None,
+        spread: float | Float[Array, "..."] | None = None,
     ) -> None:
         self.model = model
         self.observation = observation
@@ -119,8 +121,11 @@ class System(eqx.Module):
         for name, value in (("limit", self.limit), ("spread", 1.0 if self.spread is None else self.spread)):
             if not isinstance(value, float) and value.shape not in {(), self.state.shape}:
                 raise ValueError(f"a {name} is a number or one per variable, got shape {value.shape}")
-            if not isinstance(value, jax.core.Tracer) and not np.all(np.asarray(value) > 0):
+            known = not isinstance(value, jax.core.Tracer)
+            if known and not np.all(np.asarray(value) > 0):
                 raise ValueError(f"a {name} is positive, got {name}={value}")
+            if known and not np.any(np.isfinite(value)):  # parameters may have none, a model's variables do
+                raise ValueError(f"a {name} is finite for some variables, got {name}={value}")
 
     def _check_at_once(self, most: int) -> None:
         """Refuse a number that windows exceed: the values beyond it would be dropped without a word."""
@@ -128,6 +133,13 @@ class System(eqx.Module):
             seen = int(jnp.max(jnp.sum(self.present(20, key=jax.random.key(0)), axis=1)))
         if most < max(seen, 1):
             raise ValueError(f"a window has up to {seen} values, got at_once={most}")
+
+    def check_present(self, mask: Bool[Array, "*s m"]) -> None:
+        """Refuse masks of windows with more values than `at_once`, as far as they are known."""
+        if self.at_once is not None and mask.size and not isinstance(mask, jax.core.Tracer):
+            most = int(jnp.max(jnp.sum(mask, axis=-1)))
+            if most > self.at_once:
+                raise ValueError(f"a window has {most} values, more than the at_once={self.at_once} of the system")
 
     @property
     def size(self) -> int:

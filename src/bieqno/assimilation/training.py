@@ -11,11 +11,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 from jaxtyping import PRNGKeyArray
 
 from bieqno.assimilation.conditions import Conditions, conditions_of
 from bieqno.assimilation.objectives.objective import Objective
-from bieqno.assimilation.observation import Filter, PaddedFilter
+from bieqno.assimilation.protocols import Filter, PaddedFilter, StatefulFilter
 from bieqno.assimilation.system import Climate, System
 from bieqno.assimilation.trials import make_trials
 from bieqno.assimilation.tuning import tune
@@ -78,6 +79,7 @@ def train_filter(
     budget: float | str | None = None,
     validate: Validation | None = DEFAULT,
     checkpoint: str | os.PathLike[str] | None = None,
+    mesh: Mesh | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     key: PRNGKeyArray,
 ) -> "FilterResult[Student]":
@@ -91,15 +93,16 @@ def train_filter(
     The student is new (`EnNF`, `LearnedGain`, `LocalEnNF.untrained`) or trained before, the objective `AgainstTruth` or
     `Imitation`. It is trained for a number of `steps` or for the time of a `budget`, such as ``"5 min"``, which holds tuning and
     compilation too. `validate` says how the best weights are chosen and when training stops; None takes the last weights. For
-    `checkpoint` and `on_progress` see `fit`; the `reference` of a progress is the error of the tuned base.
+    `checkpoint`, `mesh` and `on_progress` see `fit`; the `reference` of a progress is the error of the tuned base.
 
     Example:
         >>> from bieqno.assimilation import AgainstTruth, LocalEnNF, Lorenz63, Observation, System
         >>> system = System(Lorenz63(window=0.25), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
         >>> student = LocalEnNF.untrained(system, width=8, channels=2, key=jax.random.key(0))
-        >>> result = train_filter(student, system, AgainstTruth(sizes={4: 16}), steps=300, key=jax.random.key(1))
-        >>> bool(result.validations.min() < result.validations[0]), result.source_state[0].ensemble.shape
-        (True, (16, 4, 3))
+        >>> objective = AgainstTruth(sizes={4: 8}, unroll=1)
+        >>> result = train_filter(student, system, objective, steps=40, validate=None, key=jax.random.key(1))
+        >>> result.losses.shape, result.source_state[0].ensemble.shape
+        ((40,), (8, 4, 3))
     """
     for name, part, kind, expected in (
         ("student", student, Filter, "a filter, such as LocalEnNF.untrained(...)"),
@@ -125,12 +128,12 @@ def train_filter(
         student, again = student.without_fall_back(sizes)  # of a filter that is trained further
         found |= again
     task = objective.task(student, system, key=task_key)
-    padded = isinstance(student, PaddedFilter)
+    padded = isinstance(student, PaddedFilter | StatefulFilter)
     judge = every = patience = None
     errors: dict[int, float] = {}
     if validate is not None:
         ends = sorted({sizes[0], sizes[-1]})
-        judge = judge_of(validate, system, ends, padded, validation_key)
+        judge = task.judge or judge_of(validate, system, ends, padded, validation_key)
         # A budget is the end: of the many short chunks that it has, a few without improvement say nothing.
         every, patience = validate.every, validate.patience if seconds is None else None
         errors = _base_errors(student, validate, system, found, validation_key)
@@ -150,6 +153,7 @@ def train_filter(
         chunk_steps=_chunk(steps) if every is None else min(every, steps or every),
         microbatches=task.microbatches,
         checkpoint=checkpoint,
+        mesh=mesh,
         identity=task.identity if steps is None else f"{task.identity}, {steps} steps",
         on_progress=on_progress,
         key=fit_key,

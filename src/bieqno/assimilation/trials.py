@@ -1,5 +1,6 @@
 """Independent repetitions of a twin experiment, and a filter on all of them."""
 
+import dataclasses
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -8,10 +9,13 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from bieqno.arguments import checked
 from bieqno.assimilation.conditions import warn_where_unlike
-from bieqno.assimilation.observation import Filter
+from bieqno.assimilation.division import divide
+from bieqno.assimilation.protocols import Filter
 from bieqno.assimilation.system import Climate, System
 from bieqno.assimilation.twin import Record, Run, Twin, cycle, keep_moments, simulate, spin_up
 
@@ -22,8 +26,10 @@ class Trials(eqx.Module):
     twins: Twin
     ensembles: Float[Array, "r N n"] | Float[Array, "N n"]
     numbers: Int[Array, "r"] | Int[Array, ""]
+    inputs: PyTree[Any] = None  # what drives the model in each window, the same or another for each truth
 
 
+@checked(finite=False)
 @eqx.filter_jit
 def make_trials(
     system: System,
@@ -35,6 +41,7 @@ def make_trials(
     disturbance: float | Float[Array, "n"] | None = None,
     spin: int = 100,
     climate: Climate | None = None,
+    inputs: PyTree[Any] = None,
     key: PRNGKeyArray,
 ) -> Trials:
     """Simulate independent truths from the climatology, and an ensemble of `members` about the beginning of each.
@@ -43,6 +50,9 @@ def make_trials(
     of an ensemble is as far from the truth as its members are from the mean: its standard deviation is the `spread`. Both are
     the system's `first_spread` unless they are given. With a `climate` the members are states of
     it instead, drawn at random.
+
+    The `inputs` that drive the model are those of all truths, one row per window; as there are none before the first window,
+    nothing spins up: truths then begin at the disturbed state.
 
     Example:
         >>> from bieqno.assimilation import Lorenz96, Observation
@@ -57,6 +67,10 @@ def make_trials(
     if climate is not None and len(climate.states) < members:
         raise ValueError(f"{members} members need as many states of the climate, got {len(climate.states)}")
     shape = system.state.shape
+    if inputs is not None:
+        spin = 0
+        if system.spread is None and (spread is None or disturbance is None):
+            raise ValueError("a driven model has no free run that tells the first spread: give System(..., spread=...)")
     if spread is None or disturbance is None:
         first = system.first_spread(key=jax.random.fold_in(key, truths))
         spread, disturbance = (first if given is None else given for given in (spread, disturbance))
@@ -65,24 +79,31 @@ def make_trials(
         keys = jax.random.split(jax.random.fold_in(key, number), 5)
         near = system.state + disturbance * jax.random.normal(keys[0], shape)
         first = spin_up(system, spin, state=near, key=keys[1])[-1] if spin else near
-        twin = simulate(system, windows, state=first, key=keys[2])
+        twin = simulate(system, windows, state=first, inputs=inputs, key=keys[2])
         if climate is not None:
             drawn = jax.random.choice(keys[4], len(climate.states), (members,), replace=False)
-            return Trials(twin, climate.states[drawn], number)
+            return Trials(twin, climate.states[drawn], number, inputs)
         centre = first + spread * jax.random.normal(keys[3], shape)
         ensemble = centre + spread * jax.random.normal(keys[4], (members, *shape))
-        return Trials(twin, ensemble, number)
+        return Trials(twin, ensemble, number, inputs)
 
     return jax.vmap(one)(jnp.arange(truths))
 
 
+@checked(finite=False)
 def run_trials(
-    filter: Filter, system: System, trials: Trials, *, record: Record = keep_moments, key: PRNGKeyArray
+    filter: Filter,
+    system: System,
+    trials: Trials,
+    *,
+    record: Record = keep_moments,
+    mesh: Mesh | None = None,
+    key: PRNGKeyArray,
 ) -> Run:
     """Run a filter on every trial; every array of the result is stacked along a first axis.
 
     Runs of filters of one kind and shape share one compilation, whatever their settings, if these are arrays. The key of
-    a trial is `key` folded with its number.
+    a trial is `key` folded with its number. For a `mesh` see `cycle`: trials then run one after another.
 
     Example:
         >>> from bieqno.assimilation import ETKF, Lorenz63, Observation
@@ -91,7 +112,14 @@ def run_trials(
         >>> run_trials(ETKF(), system, trials, key=jax.random.key(1)).kept["mean"].shape
         (3, 5, 3)
     """
+    system.check_present(trials.twins.observations.mask)
     warn_where_unlike(filter, system)
+    if mesh is not None:
+        filter = divide(filter, system.observation, system.size, mesh)
+        run = Assimilation(filter, system, record, key, mesh)
+        each = [run(jax.tree.map(lambda leaf, k=k: leaf[k], trials)) for k in range(len(trials.numbers))]
+        joined: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+        return joined
     found: Run = sweep(Assimilation(filter, system, record, key), trials)
     return found
 
@@ -103,12 +131,14 @@ class Assimilation(eqx.Module):
     system: System
     record: Record
     key: PRNGKeyArray
+    mesh: Mesh | None = eqx.field(static=True, default=None)
 
     def __call__(self, trial: Trials) -> Run:
         """Run the trial."""
         key = jax.random.fold_in(self.key, trial.numbers)
         observations = trial.twins.observations
-        return cycle(self.filter, self.system, trial.ensembles, observations, record=self.record, key=key)
+        driven: Any = {"inputs": trial.inputs, "record": self.record, "mesh": self.mesh}
+        return cycle(self.filter, self.system, trial.ensembles, observations, **driven, key=key)
 
 
 def sweep(run: Callable[[Trials], PyTree[Any]], trials: Trials) -> PyTree[Any]:
@@ -137,4 +167,5 @@ def usable_cores() -> int:
 
 def first_windows(trials: Trials, windows: int) -> Trials:
     """Return the same trials, cut short."""
-    return eqx.tree_at(lambda t: t.twins, trials, jax.tree.map(lambda series: series[:, :windows], trials.twins))
+    short = jax.tree.map(lambda series: series[:, :windows], (trials.twins, trials.inputs))
+    return dataclasses.replace(trials, twins=short[0], inputs=short[1])

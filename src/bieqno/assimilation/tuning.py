@@ -2,25 +2,26 @@
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from bieqno.assimilation.observation import Filter
+from bieqno.assimilation.protocols import Filter
 from bieqno.assimilation.system import System
 from bieqno.assimilation.trials import Assimilation, Trials, first_windows
-from bieqno.assimilation.twin import keep_mean
+from bieqno.assimilation.twin import Record, Twin, keep_mean
 from bieqno.scores import rmse
 
 
 class Tuning(NamedTuple):
     """The best settings, and the scores of all that were tried; `tuning_dataset` makes a labelled surface of it.
 
-    A score is the error of the analysis mean, averaged over windows and truths without diverged runs; infinite if all did.
+    A score is the loss, by default the error of the analysis mean, averaged over windows and truths without diverged runs;
+    infinite if all did.
     """
 
     best: dict[str, float]
@@ -30,6 +31,16 @@ class Tuning(NamedTuple):
     scores: Float[np.ndarray, "..."]
     diverged: Float[np.ndarray, "..."]  # share of runs that diverged
     windows: Int[np.ndarray, "..."]  # number of windows that each combination was run for
+
+
+def error_of_mean(twin: Twin, kept: PyTree[Any]) -> Float[Array, "T"]:
+    """Return the error of the analysis mean in each window, as `keep_mean` keeps it."""
+    return rmse(twin.truth, kept)
+
+
+def negative_log_score(twin: Twin, kept: PyTree[Any]) -> Float[Array, "T"]:
+    """Return the negative log score of each window, as `keep_scores` keeps it."""
+    return jnp.negative(kept["log_score"])
 
 
 def tune(
@@ -43,6 +54,8 @@ def tune(
     keep: float = 1 / 3,
     chunk: int = 8,
     progress: Callable[[int, int], None] | None = None,
+    record: Record | type[Record] = keep_mean,
+    loss: Callable[[Twin, PyTree[Any]], Float[Array, "T"]] = error_of_mean,
     key: PRNGKeyArray,
 ) -> Tuning:
     """Try all combinations of settings on all trials and take the best.
@@ -54,6 +67,10 @@ def tune(
     `build` makes the filter from settings given by name; these are traced, so that all share one compilation. At most
     `chunk` settings run at once, all trials of each together, and all with the same key; `progress` is called between
     chunks with the number of settings done and the number in this round. Windows of the burn-in are not scored.
+
+    The `loss` of each window is found from the twin and from what the `record` kept: by default the error of the analysis
+    mean; with ``record=keep_scores`` and ``loss=negative_log_score`` how badly the observations were predicted. A class of
+    records, such as `KeepScores`, is made anew of each filter.
 
     Example:
         >>> from bieqno.assimilation import ETKF, Inflated, Lorenz63, Observation, make_trials
@@ -80,7 +97,7 @@ def tune(
     score, diverged = np.full(len(table), np.inf), np.ones(len(table))
     windows = np.zeros(len(table), int)
     alive = np.arange(len(table))
-    judge = _Judge(build, names, system, burn_in, key)
+    judge = _Judge(build, names, system, burn_in, record, loss, key)
     for rung in range(rungs):
         span = round(length * keep ** (rungs - 1 - rung))
         shown = first_windows(trials, span)
@@ -90,8 +107,9 @@ def tune(
             part = alive[begin : begin + even]
             rows = jnp.asarray(table[np.resize(part, even)], float)
             errors, lost = (np.asarray(x)[: len(part)] for x in eqx.filter_jit(judge)(rows, shown))
+            lost = lost | ~np.isfinite(errors)
             diverged[part], windows[part] = lost.mean(axis=1), span
-            sound = ~lost & np.isfinite(errors)
+            sound = ~lost
             total = np.sum(errors, axis=1, where=sound)
             score[part] = np.where(sound.any(axis=1), total / np.maximum(sound.sum(axis=1), 1), np.inf)
             if progress is not None:
@@ -111,13 +129,17 @@ class _Judge(eqx.Module):
     names: tuple[str, ...] = eqx.field(static=True)
     system: System
     burn_in: int = eqx.field(static=True)
+    record: Record | type[Record]
+    loss: Callable[[Twin, PyTree[Any]], Float[Array, "T"]]
     key: PRNGKeyArray
 
     def __call__(self, rows: Float[Array, "c p"], trials: Trials) -> tuple[Float[Array, "c r"], Bool[Array, "c r"]]:
         def one(row: Float[Array, "p"], trial: Trials) -> tuple[Array, Array]:
             filter = self.build(**dict(zip(self.names, row, strict=True)))
-            run = Assimilation(filter, self.system, keep_mean, self.key)(trial)
-            return jnp.mean(rmse(trial.twins.truth, run.kept)[self.burn_in :]), run.diverged >= 0
+            make: Any = self.record
+            record = make(filter) if isinstance(make, type) else make
+            run = Assimilation(filter, self.system, record, self.key)(trial)
+            return jnp.mean(self.loss(trial.twins, run.kept)[self.burn_in :]), run.diverged >= 0
 
         return jax.vmap(lambda row: jax.vmap(lambda trial: one(row, trial))(trials))(rows)
 

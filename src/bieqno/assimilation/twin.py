@@ -5,14 +5,20 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from bieqno import distributed
+from bieqno.arguments import checked
 from bieqno.assimilation.conditions import warn_where_unlike
-from bieqno.assimilation.models.forecast import forecast
-from bieqno.assimilation.observation import Filter, Observed
+from bieqno.assimilation.division import Divided, divide
+from bieqno.assimilation.models.forecast import fewest_survivors, forecast, redrawn
+from bieqno.assimilation.observation import Observed
+from bieqno.assimilation.protocols import Filter, analysed, begin
 from bieqno.assimilation.system import System
 
 Ensemble: TypeAlias = Float[Array, "N n"]
+REDRAW = 0x5EED0001  # folded into a key; a small number would give a key that a model's own `split` gives, too
 
 
 class Observations(eqx.Module):
@@ -28,6 +34,7 @@ class Observations(eqx.Module):
             raise ValueError(f"values, mask and reference have one shape, got {shapes[0]}, {shapes[1]} and {shapes[2]}")
 
     @classmethod
+    @checked("value")
     def of(cls, value: Float[Array, "T m"]) -> "Observations":
         """Return measured values, NaN where one is missing; the error law is evaluated at what was measured."""
         mask = jnp.isfinite(value)
@@ -55,6 +62,15 @@ class Run(eqx.Module):
     kept: PyTree[Any]  # what the record kept of each window, stacked along a first axis
     ensemble: Float[Array, "N n"]  # the last one, to continue from
     diverged: Int[Array, ""]  # the first window in which the filter diverged, counted from 0; -1 if it never did
+    lost: Int[Array, "T"]  # members of each window whose forecast failed, and that were redrawn
+    state: PyTree[Any] = None  # of the filter after the last window, where it has one
+
+    @property
+    def log_score(self) -> Float[Array, "..."]:
+        """Sum of the log scores of all windows, which estimates the log-likelihood; needs the record `keep_scores`."""
+        if not isinstance(self.kept, dict) or "log_score" not in self.kept:
+            raise ValueError("a log score needs a record that keeps it: cycle(..., record=keep_scores)")
+        return jnp.where(self.diverged < 0, jnp.sum(self.kept["log_score"], axis=-1), -jnp.inf)
 
 
 @runtime_checkable
@@ -88,6 +104,7 @@ def keep_ensembles(prior: Ensemble, posterior: Ensemble, observed: Observed, *, 
 
 def keep_triples(prior: Ensemble, posterior: Ensemble, observed: Observed, *, key: PRNGKeyArray) -> dict[str, Array]:
     """Keep what a learned filter imitates; perturbed observations are those that the filter drew, or would have drawn."""
+    observed = observed.gaussian(prior)
     return {
         "observed": observed.value,
         "std": observed.std,
@@ -99,6 +116,7 @@ def keep_triples(prior: Ensemble, posterior: Ensemble, observed: Observed, *, ke
     }
 
 
+@checked(finite=False)
 @eqx.filter_jit
 def simulate(
     system: System,
@@ -106,12 +124,13 @@ def simulate(
     *,
     state: Float[Array, "n"] | None = None,
     mask: Bool[Array, "T m"] | None = None,
+    inputs: PyTree[Any] = None,
     key: PRNGKeyArray,
 ) -> Twin:
     """Run a truth and observe it at the end of every window.
 
     It begins at `state`, by default the system's; see `spin_up` for one on the attractor. The mask says which values there
-    are, by default as the system's network has it.
+    are, by default as the system's network has it; `inputs` what drives the model, as in `cycle`.
 
     Example:
         >>> from bieqno.assimilation import Observation
@@ -119,28 +138,33 @@ def simulate(
         >>> simulate(doubling, 3, key=jax.random.key(0)).truth[:, 0].tolist()
         [2.0, 4.0, 8.0]
     """
-    truth, error_key = _truth(system, windows, state, key)
+    truth, error_key = _truth(system, windows, state, inputs, key)
     observation = system.observation
     clean = jax.vmap(observation.operator)(truth)
-    noise = jax.random.normal(error_key, clean.shape, clean.dtype)
-    error = jax.vmap(lambda e, c: observation.error.colour(e[None], c)[0])(noise, clean)
+    drawn = observation.error.draw(clean, key=error_key)
     present = system.present(windows, key=jax.random.fold_in(error_key, 1)) if mask is None else mask
     if present.shape != clean.shape:
         raise ValueError(f"the mask has shape {present.shape}, the observations {clean.shape}")
-    value = jnp.where(present, clean + error, 0)
+    value = jnp.where(present, drawn, 0)
     return Twin(truth, Observations(value, present, jnp.where(present, clean, 0)))
 
 
+@checked(finite=False)
 @eqx.filter_jit
 def spin_up(
-    system: System, windows: int, *, state: Float[Array, "n"] | None = None, key: PRNGKeyArray
+    system: System,
+    windows: int,
+    *,
+    state: Float[Array, "n"] | None = None,
+    inputs: PyTree[Any] = None,
+    key: PRNGKeyArray,
 ) -> Float[Array, "T n"]:
     """Return the states of a free run, one per window: without the first of them, a sample of the climatology."""
-    return _truth(system, windows, state, key)[0]
+    return _truth(system, windows, state, inputs, key)[0]
 
 
 def _truth(
-    system: System, windows: int, state: Float[Array, "n"] | None, key: PRNGKeyArray
+    system: System, windows: int, state: Float[Array, "n"] | None, inputs: PyTree[Any], key: PRNGKeyArray
 ) -> tuple[Float[Array, "T n"], PRNGKeyArray]:
     """Run the model once; return the states, and the key that is left for observation errors."""
     begin = system.state if state is None else jnp.asarray(state, jnp.result_type(state, float))
@@ -148,30 +172,51 @@ def _truth(
         raise ValueError(
             f"expected a state {system.state.shape} and windows to run, got shape {begin.shape} and {windows} windows"
         )
+    check_inputs(inputs, windows)
     model_key, error_key = jax.random.split(key)
 
-    def advance(z: Float[Array, "n"], k: PRNGKeyArray) -> tuple[Array, Array]:
-        z = forecast(system.model, z[None], key=k)[0]
+    def advance(z: Float[Array, "n"], window: tuple[PRNGKeyArray, PyTree[Any]]) -> tuple[Array, Array]:
+        z = forecast(system.model, z[None], window[1], key=window[0])[0]
         return z, z
 
-    return jax.lax.scan(advance, begin, jax.random.split(model_key, windows))[1], error_key
+    return jax.lax.scan(advance, begin, (jax.random.split(model_key, windows), inputs))[1], error_key
 
 
+def check_inputs(inputs: PyTree[Any], windows: int) -> None:
+    """Refuse inputs that are not one row per window."""
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(inputs)]
+    if any(shape[:1] != (windows,) for shape in shapes):
+        raise ValueError(f"inputs have one row for each of {windows} windows, got shapes {shapes}")
+
+
+@checked("ensemble", finite=False)
 def cycle(
     filter: Filter,
     system: System,
     ensemble: Float[Array, "N n"],
     observations: Observations,
     *,
+    inputs: PyTree[Any] = None,
     record: Record = keep_moments,
     first_window: int | Int[Array, ""] = 0,
+    state: PyTree[Any] = None,
+    survivors: float = 1.0,
+    mesh: Mesh | None = None,
     key: PRNGKeyArray,
 ) -> Run:
     """Take an ensemble through a series of observations: forecast, analyse, record, and repeat.
 
     The only filtering loop, compiled as one program. Any function ``(ensemble, observed, *, key) -> ensemble`` is a filter,
     and `record` says what to keep of each window. Window k uses the same key whatever the filter does; where a run
-    continues an earlier one, `first_window` is the number of its first, and gives it the keys of the whole run.
+    continues an earlier one, `first_window` is the number of its first, and gives it the keys of the whole run. What
+    drives the model are its `inputs`: a PyTree of arrays with one row per window, a row of which is the model's second
+    argument. A filter that remembers earlier windows (`StatefulFilter`) begins anew, or from the `state` of an earlier run.
+
+    A member whose forecast is NaN has failed. Where at least a share of `survivors` is left, those that failed are redrawn
+    from the others and counted; otherwise the run has diverged.
+
+    With a `mesh` the variables are spread over its devices, along its first axis, and so are the results. All processes of the
+    mesh make the same call; see `bieqno.distributed`.
 
     Example:
         >>> from bieqno.assimilation import EnKF, Lorenz63, Observation
@@ -188,8 +233,28 @@ def cycle(
         raise ValueError(f"expected an ensemble (N, {system.size}) of at least one member, got shape {ensemble.shape}")
     if observations.value.shape[1] != system.observed:
         raise ValueError(f"{system.observed} values are observed, but the series has {observations.value.shape[1]}")
+    check_inputs(inputs, observations.value.shape[0])
+    if not 0 < survivors <= 1:
+        raise ValueError(f"expected a share of survivors above 0 and at most 1, got survivors={survivors}")
+    system.check_present(observations.mask)
     warn_where_unlike(filter, system)
-    return _cycle(filter, system, ensemble, observations, record, jnp.asarray(first_window), key)
+    state = begin(filter) if state is None else state
+    number = jnp.asarray(first_window)
+    if mesh is not None:
+        filter = filter if isinstance(filter, Divided) else divide(filter, system.observation, system.size, mesh)
+        mesh = distributed.free(mesh)
+        system, state, observations, inputs, number, key = distributed.spread(
+            (system, state, observations, inputs, number, key), mesh
+        )
+        ensemble = distributed.spread(ensemble, mesh, None, mesh.axis_names[0])
+    return _cycle(filter, system, ensemble, state, observations, inputs, record, number, survivors, key)
+
+
+def window_keys(key: PRNGKeyArray, window: int | Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
+    """Return the keys of the forecast and of the analysis of one window of a run, counted from 0."""
+    # Folding the number in, rather than splitting, keeps a window's keys whatever the length of the series.
+    model_key, analysis_key = jax.random.split(jax.random.fold_in(key, window))
+    return model_key, analysis_key
 
 
 @eqx.filter_jit
@@ -197,9 +262,12 @@ def _cycle(
     filter: Filter,
     system: System,
     ensemble: Float[Array, "N n"],
+    state: PyTree[Any],
     observations: Observations,
+    inputs: PyTree[Any],
     record: Record,
     first_window: Int[Array, ""],
+    survivors: float,
     key: PRNGKeyArray,
 ) -> Run:
     def sound(members: Float[Array, "N n"]) -> Bool[Array, ""]:
@@ -207,26 +275,38 @@ def _cycle(
         return jnp.all(jnp.abs(members) <= system.limit)
 
     def step(
-        carry: tuple[Array, Array], window: tuple[Array, tuple[PRNGKeyArray, PRNGKeyArray], Observations]
-    ) -> tuple[tuple[Array, Array], PyTree[Any]]:
-        start, diverged = carry
-        index, (model_key, analysis_key), seen = window
-        prior = forecast(system.model, start, key=model_key)
+        carry: tuple[Array, PyTree[Any], Array],
+        window: tuple[Array, tuple[PRNGKeyArray, PRNGKeyArray], Observations, PyTree[Any]],
+    ) -> tuple[tuple[Array, PyTree[Any], Array], PyTree[Any]]:
+        start, state, diverged = carry
+        index, (model_key, analysis_key), seen, driven = window
+        prior = forecast(system.model, start, driven, key=model_key)
+        lost = jnp.array(0)
+        if survivors < 1:
+            failed = jnp.any(jnp.isnan(prior), axis=1)
+            enough = (jnp.sum(~failed) >= least) & (diverged < 0)
+            lost = jnp.where(enough, jnp.sum(failed), 0)
+            draw = jax.random.fold_in(model_key, REDRAW)
+            prior = jax.lax.cond(lost > 0, lambda z: redrawn(z, failed, key=draw), lambda z: z, prior)
         going = (diverged < 0) & sound(prior)
         # A lost ensemble stands still, so that nothing downstream ever computes with what is not finite.
         prior = jnp.where(going, prior, start)
-        observed = system.observation.window(seen.value, mask=seen.mask, reference=seen.reference, start=start)
-        posterior = filter(prior, observed, key=analysis_key)
+        observed = system.observation.window(
+            seen.value, mask=seen.mask, reference=seen.reference, start=start, inputs=driven
+        )
+        posterior, following = analysed(filter, state, prior, observed, key=analysis_key)
         if posterior.shape != prior.shape:
             raise ValueError(f"a filter keeps the shape {prior.shape}, got {posterior.shape}")
         going = going & sound(posterior)
         posterior = jnp.where(going, posterior, start)
         prior = jnp.where(going, prior, start)
+        state = jax.tree.map(lambda new, old: jnp.where(going, new, old), following, state)
         diverged = jnp.where((diverged < 0) & ~going, index, diverged)
-        return (posterior, diverged), record(prior, posterior, observed, key=analysis_key)
+        return (posterior, state, diverged), (record(prior, posterior, observed, key=analysis_key), lost)
 
+    least = fewest_survivors(survivors, ensemble.shape[0])
     index = jnp.arange(observations.value.shape[0])
-    # Folding the number in, rather than splitting, keeps a window's keys whatever the length of the series.
-    keys = jax.vmap(lambda k: tuple(jax.random.split(jax.random.fold_in(key, k))))(first_window + index)
-    (last, diverged), kept = jax.lax.scan(step, (ensemble, jnp.array(-1)), (index, keys, observations))
-    return Run(kept, last, diverged)
+    keys = jax.vmap(lambda window: window_keys(key, window))(first_window + index)
+    windows = (index, keys, observations, inputs)
+    (last, state, diverged), (kept, lost) = jax.lax.scan(step, (ensemble, state, jnp.array(-1)), windows)
+    return Run(kept, last, diverged, lost, state)

@@ -2,13 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from bieqno.assimilation.observation import Filter, Observed, PaddedFilter
+from bieqno.assimilation.observation import Observed
+from bieqno.assimilation.protocols import Filter, PaddedFilter, StatefulFilter
 from bieqno.assimilation.system import Climate, System
 from bieqno.assimilation.trials import Assimilation, Trials, make_trials
 
@@ -50,7 +52,7 @@ class CycledError(eqx.Module):
 
     system: System
     trials: tuple[Trials, ...]  # those of a filter that takes padding are of one shape
-    present: tuple[Bool[Array, "r N"], ...]
+    present: tuple[Bool[Array, "_ _"], ...]  # of shapes of their own
     deviation: Float[Array, "n"]
     key: PRNGKeyArray
     burn_in: int = eqx.field(static=True)
@@ -63,7 +65,7 @@ class CycledError(eqx.Module):
         """Return the error of every trial, those of one shape together."""
 
         def one(trial: Trials, present: Bool[Array, "N"]) -> Float[Array, ""]:
-            shown = _Padded(filter, present) if isinstance(filter, PaddedFilter) else filter
+            shown = _padded(filter, present)
             run = Assimilation(shown, self.system, _MeanOfPresent(present), self.key)(trial)
             wrong = (run.kept - trial.twins.truth) / self.deviation
             errors = jnp.minimum(jnp.sqrt(jnp.mean(wrong**2, axis=1)), DIVERGED)
@@ -81,6 +83,31 @@ class _Padded(eqx.Module):
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         return self.filter.analyse(ensemble, observed, self.present, key=key)
+
+
+class _PaddedStateful(eqx.Module):
+    """Show a filter that has a state which members are present."""
+
+    filter: StatefulFilter
+    present: Bool[Array, "N"]
+
+    def begin(self) -> PyTree[Any]:
+        return self.filter.begin()
+
+    def step(
+        self, state: Any, ensemble: Array, observed: Observed, present: None = None, *, key: PRNGKeyArray
+    ) -> tuple[Array, Any]:
+        return self.filter.step(state, ensemble, observed, self.present, key=key)
+
+    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        return self.step(self.begin(), ensemble, observed, key=key)[0]
+
+
+def _padded(filter: Filter, present: Bool[Array, "N"]) -> Filter:
+    """Show a filter which members are present, where it takes padding."""
+    if isinstance(filter, StatefulFilter):
+        return _PaddedStateful(filter, present)
+    return _Padded(filter, present) if isinstance(filter, PaddedFilter) else filter
 
 
 class _MeanOfPresent(eqx.Module):

@@ -6,13 +6,18 @@ Commands import what takes long in their bodies, so that help and wrong usage ar
 import os
 import platform
 import sys
+import traceback
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
 import bieqno
-from bieqno.cli import studies, systems, tables
+from bieqno.cli import analyses, studies, systems, tables
+from bieqno.cli.output import warn
+
+EX_SOFTWARE = 70  # exit code of a bug, as sysexits.h has it
+BUG = "bieqno: this is a bug, and no fault of yours. Please report the lines above, the command, and what `bieqno info` prints."
 
 app = typer.Typer(
     name="bieqno",
@@ -47,9 +52,11 @@ def info() -> None:
 
 
 app.command("list")(studies.list_studies)
+app.command("explain")(analyses.explain_analysis)
 for command in (
     *(studies.run, studies.report, tables.fit, tables.predict, tables.evaluate),
-    *(systems.init, systems.simulate, systems.train_filter, systems.assimilate, systems.compare),
+    *(systems.init, systems.simulate, systems.train_filter, systems.compare),
+    *(analyses.assimilate, analyses.export),
 ):
     app.command()(command)
 
@@ -68,26 +75,37 @@ def _start(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
-    from bieqno.compilation import LEAST_SECONDS, compilation_cache
+    from bieqno.compilation import LEAST_SECONDS, cache_problem, compilation_cache
 
+    folder = compilation_cache()
+    if folder is not None and (problem := cache_problem(folder)):
+        warn(problem)
+        os.environ["BIEQNO_CACHE"], folder = "off", None
+        os.environ.pop("JAX_COMPILATION_CACHE_DIR", None)
     # JAX reads them when it is imported, which no command has done yet.
-    if (folder := compilation_cache()) is not None:
+    if folder is not None:
         os.environ["JAX_COMPILATION_CACHE_DIR"] = str(folder)
         os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(LEAST_SECONDS))
 
 
 def run_app() -> None:
-    """Run the command; turn wrong input and a full or closed disk into one line, any other error is a bug."""
+    """Run the command; turn wrong input and a full or closed disk into one line, and say how to report any other error."""
     try:
         app()
     except Exception as error:
         from bieqno.persistence.tensorfile import PersistenceError
         from bieqno.training import TrainingError
 
-        expected = isinstance(error, ValueError | OSError | ImportError | PersistenceError | TrainingError)
-        if "--debug" in sys.argv or not expected:
+        expected = isinstance(
+            error, ValueError | OSError | ImportError | MemoryError | PersistenceError | TrainingError
+        )
+        if "--debug" in sys.argv:
             raise
-        said = str(error)
+        if not expected:
+            traceback.print_exception(error)
+            typer.echo(BUG, err=True)
+            sys.exit(EX_SOFTWARE)
+        said = str(error) or "there is not enough memory for this"
         if isinstance(error, OSError) and error.filename is not None:
             said = f"{error.filename}: {error.strerror}"
         typer.echo(f"bieqno: {said}\n(`bieqno --debug ...` shows the traceback)", err=True)

@@ -84,12 +84,49 @@ def interruptible(outcome: Callable[[], str] = lambda: "nothing was written") ->
         raise typer.Exit(INTERRUPTED) from None
 
 
-def check_writable(path: Path, *inputs: Path | None) -> None:
-    """Refuse an output file that cannot be written, or that the command reads, before any long computation."""
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other processes of bieqno from writing to a folder, which is made if need be, until the end; or refuse.
+
+    The folder itself is locked, so that nothing is left behind, not even by a process that is killed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        import fcntl
+    except ImportError:  # Windows: two processes are not kept apart
+        yield
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ValueError(
+                f"another bieqno is writing to {folder}; wait for its end, or name another --out"
+            ) from None
+        except OSError:  # file systems without locks
+            pass
+        yield
+    finally:
+        os.close(opened)
+
+
+def check_writable(path: Path, *inputs: Path | None, beside: bool = False) -> None:
+    """Refuse an output file that cannot be written, or that the command reads, before any long computation.
+
+    What is there and no regular file, such as a pipe, is written to; `beside` says that other files are written beside it.
+    """
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        if beside:
+            raise ValueError(f"{path} is no regular file, and more is written beside it; name a file with --out")
+        if not os.access(path, os.W_OK):
+            raise ValueError(f"cannot write {path}: no permission")
+        return
     if path.exists() and any(other is not None and other.exists() and path.samefile(other) for other in inputs):
         raise ValueError(f"{path} is read by this command and would be overwritten; name another file with --out")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name a file in it")
+    path = path.resolve() if path.is_symlink() else path
     if not path.parent.is_dir():
         raise ValueError(f"cannot write {path}: there is no folder {path.parent}")
     if not os.access(path.parent, os.W_OK):
@@ -97,11 +134,20 @@ def check_writable(path: Path, *inputs: Path | None) -> None:
 
 
 def write_page(path: Path, page: str, numbers: Mapping[str, Any]) -> None:
-    """Write a page and, beside it, its numbers as JSON."""
-    from bieqno.persistence import replace_file
+    """Write a page and, beside it, its numbers as JSON; both, or what was there stays."""
+    from bieqno.persistence import PersistenceError, replace_file
 
-    replace_file(path.with_suffix(".json"), json_text(numbers).encode())
-    replace_file(path, page.encode())
+    beside = path.with_suffix(".json")
+    before = beside.read_bytes() if beside.exists() else None
+    replace_file(beside, json_text(numbers).encode())
+    try:
+        replace_file(path, page.encode())
+    except PersistenceError:
+        if before is None:
+            beside.unlink()
+        else:
+            replace_file(beside, before)
+        raise
 
 
 class Reporter(NamedTuple):

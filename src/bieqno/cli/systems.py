@@ -1,4 +1,4 @@
-"""``bieqno init``, ``simulate``, ``train-filter``, ``assimilate`` and ``compare``: assimilation with the user's own model."""
+"""``bieqno init``, ``simulate``, ``train-filter`` and ``compare``: a system of the user's own and a filter for it."""
 
 import shlex
 import shutil
@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bieqno.cli.output import check_writable, counting_bar, interruptible, show_table, training_bar, warn, write_page
+from bieqno.cli.output import (
+    alone,
+    check_writable,
+    counting_bar,
+    interruptible,
+    show_table,
+    training_bar,
+    warn,
+    write_page,
+)
 
 if TYPE_CHECKING:
     from bieqno.lab.system_files.reading import SystemFile
@@ -86,67 +95,23 @@ def train_filter(
     from bieqno.assimilation import save_filter
     from bieqno.lab.system_files.reading import read_system_file
 
-    check_writable(out, setup)
+    check_writable(out, setup, beside=True)
     file = read_system_file(setup)
     kept = out.with_name(f".{out.name}.training")
     if not resume:
-        shutil.rmtree(kept, ignore_errors=True)
+        with alone(kept):  # of another training that is under way
+            shutil.rmtree(kept, ignore_errors=True)
     again = shlex.join(["bieqno", "train-filter", str(setup), "--out", str(out), "--resume"])
     resumable = f"but a checkpoint is kept; continue with: {again}"
-    with interruptible(lambda: f"no filter was written, {resumable if kept.exists() else 'and no checkpoint yet'}"):
+
+    def outcome() -> str:
+        begun = kept.is_dir() and any(kept.iterdir())
+        return f"no filter was written, {resumable if begun else 'and no checkpoint yet'}"
+
+    with interruptible(outcome), alone(kept):
         filter = _train(file, checkpoint=kept)
-    save_filter(out, filter)
-    shutil.rmtree(kept, ignore_errors=True)
-    typer.echo(f"written to {out}")
-
-
-def assimilate(
-    setup: Setup,
-    observations: Annotated[Path, typer.Option("--observations", help="netCDF file, one row per window.")],
-    filter: Annotated[Path, typer.Option("--filter", help="File that `bieqno train-filter` wrote.")],
-    out: Annotated[Path, typer.Option("--out", help="netCDF file of the analysis.")] = Path("analysis.nc"),
-    variable: Annotated[str | None, typer.Option("--variable", help="Its variable, if not 'observed'.")] = None,
-    start: Annotated[Path | None, typer.Option("--start", help="An earlier analysis to continue from.")] = None,
-    members: Annotated[int | None, typer.Option("--members", min=2, help="Ensemble size, if not the file's.")] = None,
-) -> None:
-    """Assimilate observations: forecast and analyse window by window; write both ensembles of every window.
-
-    A series in several parts, each continued with --start, gives the same analysis as in one part.
-
-    Example: bieqno assimilate setup.toml --observations obs.nc --filter filter.bieqno --out analysis.nc
-    """
-    import jax
-
-    from bieqno.assimilation import cycle, keep_ensembles, save_dataset
-    from bieqno.lab.system_files.reading import read_system_file
-    from bieqno.lab.system_files.series import analysis_dataset, last_analysis, read_observations
-
-    check_writable(out, setup, observations, filter, start)
-    file = read_system_file(setup)
-    fitting = _load_filter(filter, file)
-    series = read_observations(observations, file, variable)
-    start_key, run_key = jax.random.split(jax.random.key(file.settings.seed))
-    if start is None:
-        ensemble, first_window = file.ensemble(members or file.settings.ensemble.members, key=start_key), 0
-    else:
-        ensemble, first_window = last_analysis(start, file)
-    if members is not None and len(ensemble) != members:
-        raise ValueError(f"the ensemble in {start} has {len(ensemble)} members, not {members}; leave out --members")
-    with interruptible():
-        how = {"record": keep_ensembles, "first_window": first_window, "key": run_key}
-        run = cycle(fitting, file.system, ensemble, series.observations, **how)
-        diverged = int(run.diverged)
-    about = {"setup": str(setup), "observations": str(observations), "filter": str(filter), "seed": file.settings.seed}
-    data = analysis_dataset(run, series, file, first_window=first_window, attributes=about)
-    save_dataset(data, out)
-    mask = series.observations.mask
-    typer.echo(f"{len(mask)} windows, {len(ensemble)} members, {int((~mask).sum())} of {mask.size} values missing")
-    if diverged >= 0:
-        warn(f"the filter diverged in window {diverged + 1} of {len(mask)}; from there on the analysis is missing")
-    elif "truth" in data:
-        errors = ((data["posterior"].mean("member") - data["truth"]) ** 2).mean("state").values ** 0.5
-        early, late = errors[: -(-len(errors) // 2)].mean(), errors[len(errors) // 2 :].mean()
-        typer.echo(f"RMSE against the truth in {observations}: {early:.3f}, then {late:.3f} in the second half")
+        save_filter(out, filter)
+        shutil.rmtree(kept, ignore_errors=True)
     typer.echo(f"written to {out}")
 
 
@@ -157,7 +122,8 @@ def compare(
 ) -> None:
     """Compare the neural filter with all tuned classical filters in a twin experiment of that very system.
 
-    Local filters take part where the file says where things are. All are tuned on other truths than they are scored on.
+    Local filters take part where the file says where things are. All are tuned on other truths than they are scored on. The
+    pretrained filter stands beside; with ``--filter pretrained`` none is trained.
 
     Example: bieqno compare setup.toml --filter filter.bieqno --out comparison
     """
@@ -165,7 +131,7 @@ def compare(
 
     from bieqno.assimilation import save_dataset, save_filter
     from bieqno.lab.report.plain_pages import comparison_page, comparison_rows, comparison_verdict
-    from bieqno.lab.system_files.reading import read_system_file
+    from bieqno.lab.system_files.reading import PRETRAINED, read_system_file
     from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset, entry_numbers
 
     file = read_system_file(setup)
@@ -184,11 +150,14 @@ def compare(
             save_filter(used, learned)
             outcome = f"the trained filter is in {used}; continue with: {command}"
         else:
-            learned = _load_filter(filter, file)
+            learned = file.load_filter(filter)
         name, wanted = type(learned).__name__.removeprefix("Local"), file.settings.compare
+        shown = {name: learned, "pretrained EnNF": file.load_filter(Path(PRETRAINED))}
+        if str(filter) == PRETRAINED:
+            del shown[name]
         with counting_bar("compare") as on_progress:
             entries, truth = compare_filters_on(
-                file.system, {name: learned}, sizes=wanted.sizes, truths=wanted.truths, windows=wanted.windows,
+                file.system, shown, sizes=wanted.sizes, truths=wanted.truths, windows=wanted.windows,
                 burn_in=wanted.burn_in, tuning=(wanted.tuning_truths, wanted.tuning_windows),
                 inflation=wanted.inflation, radius=wanted.radius, trials=file.trials, on_progress=on_progress,
                 key=jax.random.fold_in(jax.random.key(file.settings.seed), 2),
@@ -227,14 +196,3 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
         )
         typer.echo(f"  N = {size}: validation error {min(ours, base):.3f}, {told}")
     return result.module
-
-
-def _load_filter(path: Path, file: "SystemFile") -> Any:
-    from bieqno.assimilation import load_filter
-    from bieqno.lab.system_files.reading import check_filter
-
-    filter = load_filter(path)
-    try:
-        return check_filter(filter, file.system)
-    except ValueError as error:
-        raise ValueError(f"{path} does not fit {file.path}; train it anew ({error})") from error

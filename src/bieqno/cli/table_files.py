@@ -1,7 +1,8 @@
-"""Tables in CSV and Parquet files: columns picked by name, missing values counted."""
+"""Tables in CSV, Parquet and Excel files: columns picked by name, missing values counted."""
 
 import csv
 import io
+import sys
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -14,15 +15,26 @@ from bieqno.cli.output import warn
 from bieqno.lab.texts import did_you_mean
 from bieqno.persistence import replace_file
 
-_PARQUET = (".parquet", ".pq")
+_PARQUET, _EXCEL = (".parquet", ".pq"), (".xlsx", ".xlsm")
 _MOST_TEXTS = 50  # different texts of a column that is a category
+_MOSTLY = 0.9  # share of numbers in a column of numbers, the rest of which is missing
+STANDARD_OUTPUT = "-"
+_HINTS = {  # why texts are no numbers, by their form
+    r"[+-]?\d{1,3}([ ,.']\d{3})+([.,]\d+)?": "thousands separators: leave them out",
+    r"[+-]?\d*,\d+([eE][+-]?\d+)?": "decimal commas: write points, or separate columns by semicolons",
+    r"\d{1,4}[./-]\d{1,2}[./-]\d{1,4}.*": "dates: write them as 2024-12-31",
+    r"[+-]?[\d.,]+ ?%": "percent signs: leave them out",
+    r"[+-]?[\d.,]+ ?[A-Za-z°$€£].*": "units: leave them out",
+}
 _NEEDS_PYARROW = "Parquet files need pyarrow: pip install 'bieqno[parquet]', or give the table as CSV"
+_NEEDS_OPENPYXL = "Excel files need openpyxl: pip install 'bieqno[excel]', or give the table as CSV"
 
 
 def read_table(path: Path) -> pd.DataFrame:
     """Read a table of at least one row whose first line names the columns; the file's suffix tells the format."""
+    readers = dict.fromkeys(_PARQUET, _read_parquet) | dict.fromkeys(_EXCEL, _read_excel)
     try:
-        frame = _read_parquet(path) if path.suffix.lower() in _PARQUET else _read_csv(path)
+        frame = readers.get(path.suffix.lower(), _read_csv)(path)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not a text in UTF-8; save it as CSV UTF-8") from error
     except csv.Error as error:
@@ -30,18 +42,23 @@ def read_table(path: Path) -> pd.DataFrame:
     frame.columns = frame.columns.map(str)
     if not len(frame):
         raise ValueError(f"{path} has columns but no rows")
-    return frame
+    return _without_marks(frame, path)
 
 
 def write_table(path: Path, frame: pd.DataFrame) -> None:
-    """Write a table, or leave the old file as it was."""
-    if path.suffix.lower() not in _PARQUET:
-        return replace_file(path, frame.to_csv(index=False).encode())
-    buffer = io.BytesIO()
+    """Write a table, or leave the old file as it was; a path of - is standard output."""
+    if str(path) == STANDARD_OUTPUT:
+        return frame.to_csv(sys.stdout, index=False)
+    suffix, buffer = path.suffix.lower(), io.BytesIO()
     try:
-        frame.to_parquet(buffer, index=False)
+        if suffix in _PARQUET:
+            frame.to_parquet(buffer, index=False)
+        elif suffix in _EXCEL:
+            frame.to_excel(buffer, index=False, engine="openpyxl")
+        else:
+            buffer.write(frame.to_csv(index=False).encode())
     except ImportError as error:
-        raise ImportError(_NEEDS_PYARROW) from error
+        raise ImportError(_NEEDS_PYARROW if suffix in _PARQUET else _NEEDS_OPENPYXL) from error
     return replace_file(path, buffer.getvalue())
 
 
@@ -70,7 +87,7 @@ def numbers(
             row = int(wrong[0]) if len(wrong) else 0
             raise ValueError(
                 f"column {name!r} of {source} holds {frame[name].iloc[row]!r} in row {row + 1}, and numbers are needed; "
-                "correct the table, or name other columns with --inputs"
+                f"{_hint(frame[name]) or 'correct the table, or name other columns with --inputs'}"
             )
     found = {name: _dates_or_texts(frame[name]) for name in columns if name in categories}
     for name in (name for name in columns if name not in found):
@@ -82,7 +99,7 @@ def numbers(
 def training_columns(
     frame: pd.DataFrame, target: str, inputs: str | None, source: Path, *, texts: bool = False
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return inputs and targets without the rows in which something is missing; columns of `texts` only if asked for."""
+    """Return inputs, with their gaps, and targets, without the rows that lack one; columns of `texts` only if asked for."""
     columns = list(frame.columns)
     targets = pick(target, columns, source)
     categories = _categories(frame, targets) if texts else []
@@ -90,8 +107,17 @@ def training_columns(
     for name in set(chosen) & set(targets):
         raise ValueError(f"{name!r} is to be predicted, so it cannot be among the inputs")
     values = numbers(frame, [*chosen, *targets], source, categories)
-    values = values[complete_rows(values, source)]
-    for name in (name for name in values if values[name].nunique() == 1):
+    values = values[complete_rows(values[targets], source)]
+    gaps = values[chosen].isna().sum()
+    if gaps.any():
+        each = ", ".join(f"{name}: {count}" for name, count in gaps.items() if count)
+        count = int(values[chosen].isna().any(axis=1).sum())
+        warn(
+            f"{count} of {len(values)} rows of {source} lack an input; a missing value counts as a value of its own ({each})"
+        )
+    for name in (name for name in chosen if not values[name].notna().any()):
+        raise ValueError(f"column {name!r} of {source} is empty; name other columns with --inputs")
+    for name in (name for name in values if values[name].nunique() == 1 and values[name].notna().all()):
         if name in targets:
             raise ValueError(f"column {name!r} of {source} has the same value everywhere: there is nothing to predict")
         warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")
@@ -144,7 +170,8 @@ def _usable_inputs(
     others = [name for name in frame.columns if name not in set(targets)]
     texts = [name for name in others if not _is_numeric(frame[name]) and name not in categories]
     unnamed = [name for name in others if name not in texts and name.startswith("Unnamed:")]
-    whys = {f"numbers left out: {', '.join(texts)}": texts, "a name left out (row numbers?)": unnamed}
+    hinted = ", ".join(name + (f" ({hint})" if (hint := _hint(frame[name])) else "") for name in texts)
+    whys = {f"numbers left out: {hinted}": texts, "a name left out (row numbers?)": unnamed}
     for why, columns in whys.items():
         if columns:
             warn(f"{len(columns)} column{'s' * (len(columns) > 1)} of {source} without {why}")
@@ -152,6 +179,36 @@ def _usable_inputs(
     if not inputs:
         raise ValueError(f"{source} has no column of numbers left to predict from")
     return inputs
+
+
+def _without_marks(frame: pd.DataFrame, source: Path) -> pd.DataFrame:
+    """Return the table with what is no number in a column of numbers, such as a question mark, as missing; say so."""
+    frame = frame.copy()
+    for name in (
+        name for name in frame.columns if frame[name].dtype == object or pd.api.types.is_string_dtype(frame[name])
+    ):
+        there = frame[name].dropna()
+        parsed = pd.to_numeric(there.astype(str), errors="coerce")
+        if len(there) and _MOSTLY * len(there) <= parsed.notna().sum() < len(there):
+            marks = there[parsed.isna()]
+            shown = ", ".join(repr(text[:30]) for text in marks.astype(str).unique()[:3])
+            warn(f"{len(marks)} values of column {name!r} of {source} are no numbers ({shown}) and count as missing")
+            frame[name] = pd.to_numeric(frame[name].astype(str), errors="coerce")
+    return frame
+
+
+def _hint(column: pd.Series) -> str:
+    """Return what makes the texts of a column look like numbers or dates without being any; nothing if they do not.
+
+    Example:
+        >>> _hint(pd.Series(["1,234", "12,345"]))
+        "'1,234' has thousands separators: leave them out"
+    """
+    texts = column.dropna().astype(str).str.strip()
+    for form, why in _HINTS.items():
+        if len(texts) and texts.str.fullmatch(form).mean() >= _MOSTLY:
+            return f"{texts.iloc[0]!r} has {why}"
+    return ""
 
 
 def _read_parquet(path: Path) -> pd.DataFrame:
@@ -165,6 +222,30 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise ValueError(f"cannot read {path} as Parquet: {error}") from error
 
 
+def _read_excel(path: Path) -> pd.DataFrame:
+    """Read the first sheet; cells keep their types."""
+    try:
+        cells = pd.read_excel(path, header=None, engine="openpyxl")
+    except ImportError as error:
+        raise ImportError(_NEEDS_OPENPYXL) from error
+    except (FileNotFoundError, PermissionError, IsADirectoryError):
+        raise
+    except Exception as error:  # a zip archive of XML, in which anything may be wrong
+        raise ValueError(f"cannot read {path} as an Excel table: {error}") from error
+    if cells.empty:
+        raise ValueError(f"{path} is empty; its first line should name the columns")
+    names = [f"Unnamed: {i}" if pd.isna(name) else str(name).strip() for i, name in enumerate(cells.iloc[0])]
+    _refuse_twice(names, path)
+    return cells.iloc[1:].set_axis(names, axis=1).reset_index(drop=True).infer_objects()
+
+
+def _refuse_twice(names: Sequence[str], path: Path) -> None:
+    """Refuse names that come twice, which pandas would rename silently."""
+    twice = sorted({name for name in names if name and names.count(name) > 1})
+    if twice:
+        raise ValueError(f"{path} has more than one column called {', '.join(map(repr, twice))}; rename them")
+
+
 def _read_csv(path: Path) -> pd.DataFrame:
     with path.open(encoding="utf-8-sig", newline="") as file:
         first = file.readline()
@@ -172,9 +253,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
             raise ValueError(f"{path} is empty; its first line should name the columns")
         separator = max(",;\t", key=lambda mark: len(_split(first, mark)))  # not what stands within quotes
         names = _split(first, separator)
-        twice = sorted({name for name in names if name and names.count(name) > 1})
-        if twice:  # pandas would rename them silently
-            raise ValueError(f"{path} has more than one column called {', '.join(map(repr, twice))}; rename them")
+        _refuse_twice(names, path)
         file.seek(0)
         try:
             with warnings.catch_warnings():

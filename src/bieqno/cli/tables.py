@@ -13,7 +13,7 @@ from bieqno.cli.output import check_writable, counting_bar, interruptible, show_
 if TYPE_CHECKING:
     import pandas as pd
 
-TableFile = Annotated[Path, typer.Argument(help="CSV or Parquet file; the first line of a CSV names the columns.")]
+TableFile = Annotated[Path, typer.Argument(help="CSV, Parquet or Excel file; its first line names the columns.")]
 Inputs = Annotated[str | None, typer.Option("--inputs", help="Columns to predict from: a,b; by default all numeric.")]
 Trained = Annotated[bool, typer.Option("--trained", help="Train a regressor on the table alone; takes minutes.")]
 NoCorrection = Annotated[bool, typer.Option("--no-correction", help="Kriging experts without the learned correction.")]
@@ -40,18 +40,21 @@ def fit(
     """Fit a regressor with calibrated uncertainty to a table, and save it with the names of its columns.
 
     The pretrained regressor is the default; it takes seconds. --trained trains one on the table alone.
-    Rows with a missing value are left out and counted. Columns of few different texts are categories, and dates are
-    dates, for the pretrained regressor; other columns without numbers are left out.
+    Rows without a target are left out and counted; missing inputs are used as such. Columns of few different texts are
+    categories, and dates are dates, for the pretrained regressor; other columns without numbers are left out.
 
     Example: bieqno fit table.csv --target y --inputs a,b --out model.bieqno
     """
     model = _regressor(trained, no_correction, fine_tune, steps, members, seed, transform)
     from bieqno.cli.table_files import read_table, training_columns
+    from bieqno.regression.frames import FrameEncoder
 
     check_writable(out, table)
     X, y = training_columns(read_table(table), target, inputs, table, texts=not trained)
     with interruptible(), training_bar("training") as on_progress:
         model.set_params(on_progress=on_progress).fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
+    if model.encoder_ is None:  # all are numbers; of new rows some may be missing
+        model.encoder_ = FrameEncoder.of_all(X)
     model.save(out)
     typer.echo(f"fitted {', '.join(y)} from {', '.join(X)} on {len(X)} rows: {_description(model)}")
     typer.echo(f"held-out rows:\n{model.summary()}\nwritten to {out}")
@@ -60,7 +63,9 @@ def fit(
 def predict(
     model: Annotated[Path, typer.Argument(help="File that `bieqno fit` wrote.")],
     table: TableFile,
-    out: Annotated[Path, typer.Option("--out", help="CSV or Parquet file to write.")] = Path("predictions.csv"),
+    out: Annotated[Path, typer.Option("--out", help="CSV, Parquet or Excel file; - for standard output.")] = Path(
+        "predictions.csv"
+    ),
     quantiles: Annotated[str, typer.Option("--quantiles", help="Probabilities between 0 and 1.")] = "0.05,0.5,0.95",
     samples: Annotated[int, typer.Option("--samples", min=0, help="Joint samples of all rows, one column each.")] = 0,
     seed: Seed = 0,
@@ -81,15 +86,17 @@ def predict(
     import numpy as np
     import pandas as pd
 
-    from bieqno.cli.table_files import complete_rows, known_inputs, numbers, read_table, write_table
+    from bieqno.cli.table_files import STANDARD_OUTPUT, complete_rows, known_inputs, numbers, read_table, write_table
     from bieqno.regression import load_regressor
 
-    check_writable(out, model, table)
+    if str(out) != STANDARD_OUTPUT:
+        check_writable(out, model, table)
     fitted = load_regressor(model)
     frame = read_table(table)
     coded = () if fitted.encoder_ is None else [one.name for one in fitted.encoder_.columns if one.kind != "number"]
     X = numbers(frame, known_inputs(fitted, frame, model, table), table, coded)
-    keep = complete_rows(X, table, what="predicted as empty")
+    # A model that was fitted in Python to an array does not know what a missing value may be.
+    keep = complete_rows(X, table, what="predicted as empty") if fitted.encoder_ is None else np.ones(len(X), bool)
     points = X[keep] if hasattr(fitted, "feature_names_in_") else X[keep].to_numpy()
     with interruptible():
         predicted = _predictions(fitted, points, probabilities, samples, seed)
@@ -98,7 +105,8 @@ def predict(
     all_rows = predicted.set_index(np.flatnonzero(keep)).reindex(range(len(frame)))
     write_table(out, pd.concat([frame.reset_index(drop=True), all_rows], axis=1))
     shown = ", ".join(predicted.columns[:8]) + (", ..." if len(predicted.columns) > 8 else "")
-    typer.echo(f"{keep.sum()} rows predicted, written to {out}: {shown}")
+    where = "standard output" if str(out) == STANDARD_OUTPUT else str(out)
+    typer.echo(f"{keep.sum()} rows predicted, written to {where}: {shown}", err=str(out) == STANDARD_OUTPUT)
 
 
 def evaluate(
@@ -117,7 +125,8 @@ def evaluate(
 ) -> None:
     """Compare bieqno's regressor with tuned Gaussian processes on held-out rows of a table.
 
-    All methods learn from the same rows and are scored on the same others.
+    All methods learn from the same rows and are scored on the same others, and see categories, dates and missing inputs as
+    the same columns of numbers.
 
     Example: bieqno evaluate table.csv --target y --out evaluation.html
     """
@@ -128,9 +137,10 @@ def evaluate(
     from bieqno.lab.report.plain_pages import evaluation_page, evaluation_verdict, score_rows
     from bieqno.lab.user_comparisons import LEVELS, split_rows
     from bieqno.lab.user_comparisons import evaluate as evaluate_methods
+    from bieqno.regression.frames import FrameEncoder
 
-    check_writable(out, table)
-    X, y = training_columns(read_table(table), target, inputs, table)
+    check_writable(out, table, beside=True)
+    X, y = training_columns(read_table(table), target, inputs, table, texts=True)
     if y.shape[1] > 1:
         raise ValueError(f"one target is evaluated at a time, got {', '.join(y)}")
     train, test = split_rows(len(X), held_out=held_out, most=most, seed=seed)
@@ -138,7 +148,8 @@ def evaluate(
         warn(f"{len(X) - len(train) - len(test)} rows are not used; --most {len(X) - len(test)} would use all")
     with interruptible(), counting_bar("evaluate") as on_progress:
         values = y.iloc[:, 0].to_numpy()
-        found = evaluate_methods(X.to_numpy(), values, [(train, test)], ggp=model, on_progress=on_progress)
+        rows = FrameEncoder.of_all(X.iloc[train]).encode(X)
+        found = evaluate_methods(rows, values, [(train, test)], ggp=model, on_progress=on_progress)
     command = shlex.join(["bieqno", *sys.argv[1:]])
     about: dict[str, Any] = {"target": str(y.columns[0]), "inputs": list(X)}
     content = {"table": str(table), "command": command, **about}

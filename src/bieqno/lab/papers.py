@@ -136,6 +136,13 @@ def sakov_lorenz96() -> da.System:
 
 
 @cache
+def sparse_ring(size: int = 40, *, all_observed: bool = False) -> da.System:
+    """Return the set-up of the study ``mnmef`` on a ring of any length, every fourth variable observed or all of them."""
+    model, places = da.Lorenz96(size, 8.0, window=0.15, step=0.03), da.Places.grid(size, period=float(size))
+    observation = da.Observation(range(0, size, 1 if all_observed else 4), 1.0)
+    return da.System(model, observation, jnp.full(size, 8.0), places, 1e3, spread=1.0)
+
+
 def sakov_qg(side: int = 129, *, spin: int = 2000) -> da.System:
     """Sakov and Oke (2008, Tellus): 300 of 129 x 129 values of a stream function, every 5 with an error variance of 4.
 

@@ -110,6 +110,7 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
     """
     folder = Path(parent) / result.experiment
     folder.parent.mkdir(parents=True, exist_ok=True)
+    _tidy(folder)
     token = secrets.token_hex(4)
     fresh, old = (folder.with_name(f".{folder.name}.{token}.{end}") for end in ("partial", "old"))
     fresh.mkdir()
@@ -138,6 +139,16 @@ def write_result(result: Result, parent: str | os.PathLike[str], figures: Mappin
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return folder
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what a run that was killed while it wrote has left, and put back the result that it was about to replace."""
+    for left in folder.parent.glob(f".{folder.name}.*.old"):
+        if not folder.exists():
+            left.rename(folder)
+    for end in ("partial", "old"):
+        for left in folder.parent.glob(f".{folder.name}.*.{end}"):
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def read_result(folder: str | os.PathLike[str]) -> Result:

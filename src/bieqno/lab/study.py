@@ -157,6 +157,8 @@ class Description:
 class Experiment:
     """A study with its name, description and presets: settings by name, each of which knows its `preset`.
 
+    `misses`, if given, says in what a result is out of bounds; the command then fails after the result is written.
+
     Example:
         >>> from types import SimpleNamespace
         >>> def study(s, run):
@@ -172,6 +174,7 @@ class Experiment:
     description: Description
     presets: Mapping[str, Any]
     study: Callable[[Any, Run], Findings]
+    misses: Callable[[Result], Sequence[str]] = lambda result: ()
 
     @property
     def modules(self) -> tuple[str, ...]:

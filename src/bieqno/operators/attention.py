@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.operators.networks import check_linear
 from bieqno.operators.pooling import AbstractPool, Embeddings, Mask, Query
 
@@ -83,6 +84,7 @@ class AttentionPool(AbstractAttention):
     to_value: eqx.nn.Linear
     uses_query: ClassVar[bool] = False
 
+    @checked()
     def __init__(self, width: int, *, heads: int = 4, queries: int = 1, key: PRNGKeyArray) -> None:
         _check_heads(width, heads)
         if queries < 1:
@@ -123,6 +125,7 @@ class CrossAttentionPool(AbstractAttention):
     heads: int = eqx.field(static=True)
     uses_query: ClassVar[bool] = True
 
+    @checked()
     def __init__(self, width: int, *, query_size: int, heads: int = 4, key: PRNGKeyArray) -> None:
         query_key, key_key, value_key = jax.random.split(key, 3)
         self.to_query = eqx.nn.Linear(query_size, width, key=query_key)

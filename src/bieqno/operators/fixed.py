@@ -7,7 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
+
 FROZEN = "bieqno_frozen"
+INFINITE = "bieqno_infinite"  # marks fields that may hold infinities; no file may hold them elsewhere, nor NaN
 
 
 def frozen(*, when: str | None = None, **settings: Any) -> Any:
@@ -58,10 +61,12 @@ class Standardiser(eqx.Module):
         scale = jnp.std(values, axis=axis)
         return cls(jnp.mean(values, axis=axis), jnp.where(scale > 0, scale, 1))
 
+    @checked()
     def __call__(self, values: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """Return standardised values."""
         return (values - self.mean) / self.scale
 
+    @checked()
     def undo(self, values: Float[Array, "*s"]) -> Float[Array, "*s"]:
         """Return values as they were before standardisation."""
         return values * self.scale + self.mean
@@ -81,9 +86,11 @@ class FourierFeatures(eqx.Module):
 
     frequencies: Float[Array, "k p"] = frozen()
 
+    @checked()
     def __init__(self, in_size: int, count: int, *, scale: float = 1.0, key: PRNGKeyArray) -> None:
         self.frequencies = scale * jax.random.normal(key, (count, in_size))
 
+    @checked()
     def __call__(self, x: Float[Array, "p"]) -> Float[Array, "q"]:
         """Return ``x`` with its features appended."""
         phase = 2 * jnp.pi * (self.frequencies @ x)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.operators.fixed import FourierFeatures
 
 Network: TypeAlias = Callable[..., Any]
@@ -59,6 +60,7 @@ class MLP(eqx.Module):
     activation: Callable[[Array], Array] = eqx.field(static=True)
     residual: bool = eqx.field(static=True)
 
+    @checked()
     def __init__(
         self,
         in_size: int,
@@ -98,6 +100,7 @@ class MLP(eqx.Module):
             if given != taken:
                 raise ValueError(f"a layer of {given} outputs is followed by one of {taken} inputs")
 
+    @checked()
     def __call__(self, *parts: Float[Array, "..."]) -> Float[Array, "..."]:
         """Apply the network to the concatenation of `parts` along their first axis; other axes are broadcast."""
         # A first layer takes the parts one by one: under a `vmap` what the parts share is computed once.

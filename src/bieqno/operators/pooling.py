@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
+from bieqno.arguments import checked
 from bieqno.operators.networks import Network, apply_network
 
 Embeddings: TypeAlias = Float[Array, "m w"]
@@ -45,6 +46,7 @@ class AbstractPool(eqx.Module):
     def out_size(self, width: int) -> int:
         """Return the length of the pooled vector for embeddings of length `width`."""
 
+    @checked()
     def __call__(self, embeddings: Embeddings, mask: Mask | None = None, query: Query = None) -> Float[Array, "v"]:
         """Pool a whole set."""
         embeddings, mask = blank_padding(embeddings, mask)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.operators.networks import MLP, MLPSettings, Network
 from bieqno.operators.pooling import PoolLike, blank_padding
 from bieqno.operators.sets import EquivariantOperator, InvariantOperator
@@ -29,6 +30,7 @@ class ElementwiseOperator(eqx.Module):
 
     network: Network
 
+    @checked()
     def __call__(self, elements: Float[Array, "n p"], *, mask: Bool[Array, "n"] | None = None) -> Float[Array, "n q"]:
         """Apply the network to each row; padded rows of the result are zero."""
         elements, mask = blank_padding(elements, mask)
@@ -66,6 +68,7 @@ class PosteriorOperator(eqx.Module):
     observation_size: int = eqx.field(static=True)
     out_size: int = eqx.field(static=True)
 
+    @checked()
     def __init__(
         self,
         in_size: int,
@@ -103,6 +106,7 @@ class PosteriorOperator(eqx.Module):
         if shape != (1, self.out_size):
             raise ValueError(f"the parts give results of {shape[1:]}, not of ({self.out_size},)")
 
+    @checked()
     def __call__(
         self,
         inputs: Float[Array, "n p"],

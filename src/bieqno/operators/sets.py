@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.operators.networks import MLP, MLPSettings, Network, apply_network, check_fit, fitting_net, output_size
 from bieqno.operators.pooling import AbstractPool, Elements, PoolLike, Query, as_pool, blank_parts, pool_set
 
@@ -46,6 +47,7 @@ class InvariantOperator(eqx.Module):
     out_size: int = eqx.field(static=True)
     chunk_size: int | None = eqx.field(static=True)
 
+    @checked()
     def __init__(
         self,
         in_size: int,
@@ -75,6 +77,7 @@ class InvariantOperator(eqx.Module):
         if self.chunk_size is not None and self.chunk_size < 1:
             raise ValueError(f"chunk_size must be at least 1, got {self.chunk_size}")
 
+    @checked()
     def __call__(
         self, elements: Elements, *, mask: Bool[Array, "m"] | None = None, query: Query = None
     ) -> Float[Array, "q"]:
@@ -112,6 +115,7 @@ class EquivariantOperator(eqx.Module):
     context_size: int = eqx.field(static=True)
     out_size: int = eqx.field(static=True)
 
+    @checked()
     def __init__(
         self,
         in_size: int,
@@ -146,6 +150,7 @@ class EquivariantOperator(eqx.Module):
         if self.interaction.pool.uses_query:
             raise ValueError("the interaction is pooled once for all elements; a pool that asks for a query cannot be")
 
+    @checked()
     def __call__(
         self, elements: Elements, *, context: Float[Array, "c"] | None = None, mask: Bool[Array, "n"] | None = None
     ) -> Float[Array, "n q"]:

@@ -10,6 +10,8 @@ import inspect
 import json
 import math
 import os
+import types
+import typing
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -21,6 +23,7 @@ import numpy as np
 
 from bieqno import operators
 from bieqno.gaussian import LowRankGaussian
+from bieqno.operators.fixed import INFINITE
 from bieqno.operators.networks import check_linear
 from bieqno.persistence.tensorfile import PersistenceError, pack_tensors, read_file, replace_file, unpack_tensors
 
@@ -28,6 +31,8 @@ Known: TypeAlias = type[eqx.Module] | Callable[..., Any]
 ManyKnown: TypeAlias = Iterable[Known] | Mapping[str, Known]
 
 _KIND = "module"
+_PLAIN = {bool, int, float, str, dict, tuple, list, types.NoneType}
+_OWN_PACKAGES = ("bieqno", "equinox")  # what they hold is known; a user's own modules may hold anything
 _OWN: tuple[Known, ...] = (
     *(item for item in vars(operators).values() if inspect.isclass(item)),
     LowRankGaussian,
@@ -81,7 +86,7 @@ def from_bytes(content: bytes, *, known: ManyKnown = (), source: str = "the cont
         return _Decoder({name: item for item, name in _names(known).items()}, tensors).decode(tree)
     except PersistenceError as error:
         raise PersistenceError(f"cannot load {source}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError, AssertionError) as error:
         raise PersistenceError(f"cannot load {source}: its parts do not fit together: {error}") from error
 
 
@@ -136,6 +141,8 @@ class _Encoder:
             case eqx.Module() if type(value) in self.names:
                 names = [field.name for field in dataclasses.fields(value)]
                 fields = {name: self.encode(getattr(value, name), f"{path}.{name}") for name in names}
+                if type(value).__module__.split(".")[0] in _OWN_PACKAGES:
+                    self._check(value)
                 return {"module": self.names[type(value)], "fields": fields}
             case eqx.Module():
                 name = type(value).__name__
@@ -146,6 +153,14 @@ class _Encoder:
                 reason = f"{value!r} is neither an array, a number, a text nor a module; "
                 reason += "a function or class of your own must be passed in known=[...]"
         raise PersistenceError(f"cannot save {path or 'the module'}: {reason}")
+
+    def _check(self, module: eqx.Module) -> None:
+        """Refuse to write what could not be loaded."""
+        for field in dataclasses.fields(module):
+            try:
+                _check_field(f"{type(module).__name__}.{field.name}", field, getattr(module, field.name))
+            except ValueError as error:
+                raise PersistenceError(f"cannot save it: {error}") from error
 
     def _put(self, path: str, array: np.ndarray) -> str:
         """Put an array aside; the number makes the name unique whatever the path looks like."""
@@ -207,14 +222,41 @@ class _Decoder:
             raise PersistenceError(f"{cls.__name__} is abstract")
         # As Equinox itself rebuilds modules: fields are set directly, then the invariants are checked.
         module = object.__new__(cls)
-        for name in expected:
-            object.__setattr__(module, name, defaults[name] if name in defaults else self.decode(fields[name]))
+        for name, field in expected.items():
+            value = defaults[name] if name in defaults else self.decode(fields[name])
+            if cls.__module__.split(".")[0] in _OWN_PACKAGES:
+                _check_field(f"{cls.__name__}.{name}", field, value)
+            object.__setattr__(module, name, value)
         if isinstance(module, eqx.nn.Linear):
             check_linear(module)
         for base in cls.__mro__:
             if "__check_init__" in vars(base):
                 vars(base)["__check_init__"](module)
         return module
+
+
+def _check_field(name: str, field: dataclasses.Field[Any], value: Any) -> None:
+    """Refuse arrays of another type than a field is declared with, numbers that no float holds, NaN, and infinity.
+
+    A field that may be infinite is declared as ``eqx.field(metadata={INFINITE: True})``.
+    """
+    union = typing.get_origin(field.type) in (typing.Union, types.UnionType)
+    kinds = typing.get_args(field.type) if union else (field.type,)
+    if float in kinds and isinstance(value, int):
+        value = float(value)
+    plain = [typing.get_origin(kind) or kind for kind in kinds]
+    counted = isinstance(value, np.generic) and bool({int, float} & set(plain))
+    if set(plain) <= _PLAIN and type(value) not in plain and not counted:
+        raise ValueError(f"{name} holds a {type(value).__name__}, which is not what it is declared with")
+    declared = {dtype for kind in kinds if hasattr(kind, "dim_str") for dtype in kind.dtypes}
+    for leaf in jax.tree.leaves(value, is_leaf=lambda part: isinstance(part, eqx.Module)):
+        number, array = isinstance(leaf, float), isinstance(leaf, (np.ndarray, np.generic, jax.Array))
+        if array and declared and leaf.dtype.name not in declared:
+            raise ValueError(f"{name} holds {leaf.dtype}, which is not what it is declared with")
+        if number or (array and jnp.issubdtype(leaf.dtype, jnp.floating)):
+            values = np.asarray(leaf, float)
+            if np.isnan(values).any() or not (number or INFINITE in field.metadata or np.isfinite(values).all()):
+                raise ValueError(f"{name} holds values that are not finite")
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:

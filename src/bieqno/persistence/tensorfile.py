@@ -4,11 +4,14 @@ A file of an older version goes through `MIGRATIONS`, one version after the othe
 """
 
 import contextlib
+import glob
 import hashlib
 import json
 import os
 import secrets
+import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,6 +29,7 @@ MIGRATIONS: dict[tuple[str, int], Callable[[dict[str, np.ndarray], str], Content
 """How the content of a file of some kind and version becomes that of the next version."""
 
 PARTIAL_SUFFIX = ".partial"
+ABANDONED = 3600.0  # seconds after which what a writer left is not written to any more
 _LABEL = "bieqno"
 
 _DTYPES = {"BOOL": np.bool_, "BF16": jnp.bfloat16, "F16": np.float16, "F32": np.float32, "F64": np.float64}
@@ -58,11 +62,15 @@ def pack_tensors(tensors: Mapping[str, np.ndarray], *, kind: str, description: s
     for name, array in arrays.items():
         if array.dtype.name not in _WRITTEN_NAMES:
             raise PersistenceError(f"cannot store {name}: arrays of type {array.dtype} are not supported")
-    writer = f"bieqno {installed_version('bieqno')}"
-    label = {"format_version": FORMAT_VERSION, "kind": kind, "description": description, "writer": writer}
+    label = {"format_version": FORMAT_VERSION, "kind": kind, "description": description, "writer": _writer()}
     label["sha256"] = _digest(label, arrays)
     # One entry only: several would be written in an order that changes from run to run.
     return safetensors.numpy.save(arrays, {_LABEL: json.dumps(label)})
+
+
+@cache
+def _writer() -> str:
+    return f"bieqno {installed_version('bieqno')}"
 
 
 def read_tensors(path: str | os.PathLike[str], *, kind: str) -> Content:
@@ -123,6 +131,14 @@ def _digest(label: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
+def _remove_abandoned(path: Path) -> None:
+    """Remove what writers of this file that were killed have left; another may be writing it now, but not for an hour."""
+    with contextlib.suppress(OSError):
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*{PARTIAL_SUFFIX}"):
+            if time.time() - left.stat().st_mtime > ABANDONED:
+                left.unlink(missing_ok=True)
+
+
 def replace_file(path: Path, content: bytes | memoryview) -> None:
     """Write beside the target, flush to the disk, then rename: a reader sees the old file or the new one.
 
@@ -130,13 +146,15 @@ def replace_file(path: Path, content: bytes | memoryview) -> None:
     followed; what is no regular file (a pipe, a device) is written to and never replaced.
     """
     try:
-        path = path.resolve()
+        # Before links are followed: /dev/stdout is a link to what has no path where it is a pipe.
         if path.exists() and not path.is_file() and not path.is_dir():
             with path.open("wb") as stream:
                 stream.write(content)
             return
+        path = path.resolve()
     except (OSError, RuntimeError) as error:  # RuntimeError: links that go round
         raise PersistenceError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+    _remove_abandoned(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     try:
         with temporary.open("xb") as file:

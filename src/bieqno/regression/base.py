@@ -18,8 +18,10 @@ from bieqno.compilation import use_compilation_cache
 from bieqno.gaussian import AbstractGaussian
 from bieqno.persistence import PersistenceError
 from bieqno.regression.data import LEAST_ROWS, Data, Scaling, Table, checked_rows, checked_targets
+from bieqno.regression.distribution import PredictedDistribution
 from bieqno.regression.frames import Column, FrameEncoder
 from bieqno.regression.metrics import HeldOut, as_text, stacked
+from bieqno.regression.predictive import mixture_moments, mixture_quantiles, mixture_sample
 from bieqno.regression.pretrained.ard import ARDProcess
 from bieqno.regression.pretrained.correction import Correction
 from bieqno.regression.pretrained.mixture import Context
@@ -53,6 +55,8 @@ class Saved(eqx.Module):
         size, *others = (len(process.scaling.input_shift) for process in self.processes)
         if any(other != size for other in others):
             raise ValueError("its outputs differ in their number of inputs")
+        for name, value in self.found.items():
+            _check_found(name, value, len(self.processes))
         names = self.found.get("feature_names_in_")
         if self.encoder is not None and (self.encoder.size, self.encoder.names) != (size, names):
             raise ValueError(f"its columns make {self.encoder.size} inputs, its processes have {size}")
@@ -62,6 +66,18 @@ class Saved(eqx.Module):
         differing = (set(_FITTED) ^ set(self.found)) - {"feature_names_in_"}
         if differing:
             raise ValueError(f"it differs from what a fit finds in {sorted(differing)}")
+
+
+def _check_found(name: str, value: Any, outputs: int) -> None:
+    """Refuse what no fit finds."""
+    texts = isinstance(value, list) and all(isinstance(one, str) for one in value)
+    fits = {
+        "feature_names_in_": texts,
+        "target_names_": value is None or (texts and len(value) == outputs),
+        "single_output_": isinstance(value, bool) and (outputs == 1 or not value),
+    }
+    if not fits.get(name, type(value) is int and 0 <= value < 2**63):
+        raise ValueError(f"no fit finds {value!r} for {name}")
 
 
 _TRAINED = (FittedEnsemble, GeneralizedGaussianProcess, Data)
@@ -143,9 +159,8 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         """Predict the mean, and on request the standard deviation or covariance of new noisy values."""
         if return_std and return_cov:
             raise ValueError("ask for return_std or return_cov, not both")
-        check_is_fitted(self)
-        rows = [self._checked_inputs(X)] if self.encoder_ is None else self.encoder_.possible(X)
-        means, stds = zip(*(self._moments(process, rows) for process in self.processes_), strict=True)
+        rows = self._possible_inputs(X)
+        means, stds = zip(*(mixture_moments(process, rows) for process in self.processes_), strict=True)
         if return_cov:
             X = self._checked_inputs(X)
             return self._stack(means), self._stack([process.covariance(X) for process in self.processes_])
@@ -163,11 +178,17 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
 
     def predict_quantiles(self, X: Table, probabilities: Sequence[float]) -> np.ndarray:
         """Return quantiles of new noisy values: ``(n, k)``, or ``(n, outputs, k)`` for several outputs."""
-        X = self._checked_inputs(X)
+        rows = self._possible_inputs(X)
         if not all(0 < probability < 1 for probability in probabilities):
             raise ValueError(f"probabilities lie between 0 and 1, got {list(probabilities)}")
-        each = [process.quantiles(X, probabilities) for process in self.processes_]
-        return each[0] if self.single_output_ else np.stack(each, axis=1)
+        return self._stack([mixture_quantiles(process, rows, probabilities) for process in self.processes_], axis=1)
+
+    def predict_distribution(self, X: Table) -> PredictedDistribution:
+        """Return the distribution of new noisy values at `X`: mean, std, ppf, cdf, log_pdf and joint samples.
+
+        It is not called `predict_proba`, of which scikit-learn expects an array.
+        """
+        return PredictedDistribution(self, X, self._possible_inputs(X))
 
     def sample_y(
         self, X: Table, n_samples: int = 1, random_state: int | np.random.RandomState | None = None
@@ -176,20 +197,24 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
 
         Without a `random_state` the seed that `fit` drew from the estimator's own is used: equal calls, equal samples.
         """
-        X = self._checked_inputs(X)
+        rows = self._possible_inputs(X)
         if index(n_samples) < 1:
             raise ValueError(f"n_samples must be at least 1, got {n_samples}")
         random = check_random_state(self.seed_ if random_state is None else random_state)
         keys = jax.random.split(jax.random.key(draw_seed(random)), len(self.processes_))
         pairs = zip(self.processes_, keys, strict=True)
-        draws = [process.sample(X, index(n_samples), key=key) for process, key in pairs]
-        return draws[0] if self.single_output_ else np.stack(draws, axis=1)
+        return self._stack([mixture_sample(process, rows, index(n_samples), key) for process, key in pairs], axis=1)
 
     def log_predictive_density(self, X: Table, y: Table) -> float:
         """Return the logarithm of the joint density of new values `y` at `X`, summed over the outputs."""
         X = self._checked_inputs(X)
         columns = checked_targets(y, len(X), len(self.processes_))
-        return sum(process.log_density(X, column) for process, column in zip(self.processes_, columns.T, strict=True))
+        pairs = zip(self.processes_, columns.T, strict=True)
+        with np.errstate(over="ignore"):
+            density = sum(process.log_density(X, column) for process, column in pairs)
+        if not np.isfinite(density):
+            raise ValueError("y is too far from the prediction: its density is beyond what numbers hold")
+        return density
 
     def _condition(self: R, X: Table, y: Table, alpha: float | Table, least: int) -> R:
         check_is_fitted(self)
@@ -231,9 +256,9 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         model = kind(**saved.settings)
         try:
             model._validate_params()
-        except ValueError as error:
+            model._use(saved.processes)
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, np.linalg.LinAlgError) as error:
             raise PersistenceError(f"{path} cannot be used: {error}") from error
-        model._use(saved.processes)
         model.encoder_ = saved.encoder
         for name, value in saved.found.items():
             setattr(model, name, np.asarray(value) if isinstance(value, list) else value)
@@ -258,14 +283,6 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         for process in self.processes_:
             process.prepare()
 
-    @staticmethod
-    def _moments(process: FittedEnsemble | TableProcess, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and deviation, those of an equal mixture where the inputs may be several."""
-        if len(rows) == 1:
-            return process.moments(rows[0])
-        means, stds = (np.stack(parts) for parts in zip(*map(process.moments, rows), strict=True))
-        return means.mean(axis=0), np.sqrt(np.mean(stds**2, axis=0) + means.var(axis=0))
-
     def _checked_rows(
         self, X: Table, y: Table, alpha: Table, *, reset: bool, least: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -284,8 +301,16 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
             return self.encoder_.encode(X)
         return validate_data(self, X, reset=False, dtype=np.float64)
 
-    def _stack(self, columns: Sequence[np.ndarray]) -> np.ndarray:
-        return columns[0] if self.single_output_ else np.stack(columns, axis=-1)
+    def _possible_inputs(self, X: Table) -> list[np.ndarray]:
+        """Return checked inputs; several arrays of what they may be where values are missing of which none was in the fit."""
+        check_is_fitted(self)
+        return [self._checked_inputs(X)] if self.encoder_ is None else self.encoder_.possible(X)
+
+    def _stack(self, columns: Sequence[np.ndarray], axis: int = -1) -> np.ndarray:
+        """Return predictions of all outputs, which are finite or an error."""
+        if not all(np.isfinite(column).all() for column in columns):
+            raise ValueError("a prediction is not finite: the inputs or the targets of the fit are too large")
+        return columns[0] if self.single_output_ else np.stack(columns, axis=axis)
 
 
 def draw_seed(random: np.random.RandomState) -> int:

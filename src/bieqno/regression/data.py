@@ -14,6 +14,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import assert_all_finite
 from sklearn.utils.validation import validate_data
 
+from bieqno.operators.fixed import INFINITE
+
 LEAST_ROWS = 3  # two to learn from, one to hold out
 MIN_NOISE = 1e-3  # least standard deviation of a prediction, in units of the targets' own: keeps the likelihood bounded
 
@@ -23,6 +25,7 @@ FAR = 1e3
 """Inputs further out than this many standard deviations are taken to lie there: no network extrapolates that far."""
 
 
+ROUNDING = 1e-14  # of a value, below which differences are rounding: 50 times that of double precision
 LARGEST = 1e150
 """Of inputs and targets: variances are in units of their squares."""
 
@@ -31,7 +34,7 @@ class Scaling(eqx.Module):
     """Shift and scale of inputs and targets, as NumPy numbers of double precision."""
 
     input_shift: np.ndarray
-    input_scale: np.ndarray
+    input_scale: np.ndarray = eqx.field(metadata={INFINITE: True})  # infinite for inputs that take no part in distances
     target_shift: np.ndarray
     target_scale: np.ndarray
 
@@ -40,6 +43,9 @@ class Scaling(eqx.Module):
         shift, scale, *of_targets = map(np.shape, parts)
         if shift != scale or len(shift) != 1 or of_targets != [(), ()]:
             raise ValueError(f"inputs are shifted by {shift} and scaled by {scale}, targets by {of_targets}")
+        scales = np.append(self.input_scale, self.target_scale)
+        if not (np.all(scales > 0) and np.isfinite(np.concatenate([*map(np.ravel, parts[::2]), scales[-1:]])).all()):
+            raise ValueError(f"scales are positive, that of the targets and shifts are finite; got {scales}")
 
     @classmethod
     def of(cls, X: np.ndarray, y: np.ndarray) -> "Scaling":
@@ -148,6 +154,26 @@ def checked_rows(
     return rows, values, variances
 
 
+def without_copies(
+    X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]
+) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, "m"]]:
+    """Return each place once if a table was copied: rows at one place always have one target, and half of them are repeats.
+
+    Copies of a whole table would tell that there is no noise. Of a function without noise nothing is lost. Some rows that come
+    again stay: they tell that others may.
+
+    Example:
+        >>> x = np.array([[0.0], [0.0], [1.0], [1.0], [2.0], [2.0]])
+        >>> copied, noisy = np.array([3.0, 3.0, 4.0, 4.0, 5.0, 5.0]), np.array([3.0, 3.1, 4.0, 4.0, 5.0, 5.0])
+        >>> [len(without_copies(x, y)[1]) for y in (copied, noisy)]
+        [3, 6]
+    """
+    first, group = np.unique(X, axis=0, return_index=True, return_inverse=True)[1:]
+    copied = LEAST_ROWS <= len(first) <= len(y) / 2 and np.array_equal(y[first][group.ravel()], y)
+    rows = np.sort(first) if copied else np.arange(len(y))
+    return X[rows], y[rows]
+
+
 def checked_targets(y: Table, rows: int, outputs: int) -> Float[np.ndarray, "rows outputs"]:
     """Return finite values for `rows` predictions of `outputs` outputs."""
     values = np.asarray(y, np.float64)
@@ -173,4 +199,4 @@ def _as_floats(y: Table) -> Any:
 def _spread(x: np.ndarray, of_constant: float) -> np.ndarray:
     size = np.abs(x).max(axis=0)
     scale = x.std(axis=0)
-    return np.where(scale > 1e-10 * size, scale, of_constant * np.where(size > 0, size, 1.0))
+    return np.where(scale > ROUNDING * size, scale, of_constant * np.where(size > 0, size, 1.0))

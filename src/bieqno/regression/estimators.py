@@ -20,6 +20,7 @@ from bieqno.regression.trained.ensemble import FittedEnsemble, TrainingSettings,
 from bieqno.training import Progress
 
 _COUNT = Interval(Integral, 1, None, closed="left")
+_SIZE = Interval(Integral, 1, 10_000, closed="both")  # of what is allocated: more is a slip, and fails after minutes
 _NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 _SHARED: dict[str, list[Any]] = {
     "noise": [_NOT_NEGATIVE, None],
@@ -144,7 +145,8 @@ class GGPRegressor(AbstractRegressor, TrainingSettings):
     """
 
     _parameter_constraints: ClassVar[dict[str, list[Any]]] = _SHARED | {
-        **{name: [_COUNT] for name in ("rank", "width", "depth", "members", "max_steps", "batch_size", "patience")},
+        **{name: [_SIZE] for name in ("rank", "width", "depth", "members", "batch_size")},
+        **{name: [_COUNT] for name in ("max_steps", "patience")},
         **{name: [_COUNT, None] for name in ("targets", "observations")},
         **{name: ["boolean"] for name in ("set_interaction", "warm_start")},
         "alpha": [_NOT_NEGATIVE, "array-like"],

@@ -48,11 +48,11 @@ class Column(eqx.Module):
 
     def encode(self, values: Any, fill: int | None = None) -> Float[np.ndarray, "n k"]:
         """Return the columns of numbers; what is missing is the median, or the quantile of number `fill` if none was before."""
-        kind, found = _read(self.name, values)
+        kind, found = self._found(values)
         if kind != self.kind and not (kind == "number" and self.kind == "category"):
             raise ValueError(f"column {self.name!r} was a {self.kind} in the fit, and is a {kind} here")
         if self.kind == "category":
-            texts = np.array([None if value is None or value != value else str(value) for value in found], object)
+            texts = np.array([self._text(value) for value in found], object)
             levels = self.levels[1:] if len(self.levels) == 2 and not self.gaps else self.levels
             return np.stack([texts == level for level in levels], axis=1).astype(float)
         missing = np.isnan(found)
@@ -61,9 +61,24 @@ class Column(eqx.Module):
         waves = [wave(2 * np.pi * found / period) for period in self.periods for wave in (np.sin, np.cos)]
         return np.stack([found, *waves, *([missing.astype(float)] if self.gaps else [])], axis=1)
 
+    def _found(self, values: Any) -> tuple[str, np.ndarray]:
+        """Return what a column holds; one without any value may be of any kind."""
+        kind, found = _read(self.name, values)
+        nothing = np.isnan(found).all() if found.dtype.kind == "f" else all(value is None for value in found)
+        if not nothing:
+            return kind, found
+        return self.kind, np.full(len(found), None) if self.kind == "category" else np.full(len(found), np.nan)
+
+    def _text(self, value: Any) -> str | None:
+        """Return a category as it was written in the fit: a table in which all look like numbers is read as numbers."""
+        if value is None or value != value:
+            return None
+        whole = isinstance(value, float) and value.is_integer() and str(value) not in self.levels
+        return str(int(value)) if whole else str(value)
+
     def lacks(self, values: Any) -> bool:
         """Return whether numbers are missing of which none was missing in the fit."""
-        return self.kind != "category" and not self.gaps and bool(np.isnan(_read(self.name, values)[1]).any())
+        return self.kind != "category" and not self.gaps and bool(np.isnan(self._found(values)[1]).any())
 
 
 class FrameEncoder(eqx.Module):
@@ -82,8 +97,13 @@ class FrameEncoder(eqx.Module):
         names = _names(X)
         if names is None or not all(isinstance(name, str) for name in names):
             return None
-        columns = tuple(Column.of(name, X[name]) for name in names)
-        return None if all(column.kind == "number" and not column.gaps for column in columns) else cls(columns)
+        found = cls.of_all(X)
+        return None if all(column.kind == "number" and not column.gaps for column in found.columns) else found
+
+    @classmethod
+    def of_all(cls, X: Any) -> "FrameEncoder":
+        """Return the encoder of a frame also where all its columns are numbers: it knows what a value that is missing may be."""
+        return cls(tuple(Column.of(name, X[name]) for name in X.columns))
 
     @property
     def names(self) -> list[str]:

@@ -56,7 +56,7 @@ def nlpd(mean: Values, std: Values, values: Values) -> float:
 
 def noise_entropy(noise: float) -> float:
     """Return the least possible NLPD: the entropy of Gaussian noise with standard deviation `noise`."""
-    return float(0.5 * np.log(2 * np.pi * np.e * noise**2))
+    return float(0.5 * (1 + np.log(2 * np.pi * noise**2)))
 
 
 def crps(mean: Values, std: Values, values: Values) -> float:

@@ -4,6 +4,7 @@ import abc
 from collections.abc import Iterable, Sequence
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
@@ -12,6 +13,8 @@ from scipy.stats import norm
 from bieqno.gaussian import AbstractGaussian, LowRankGaussian
 from bieqno.regression.data import Scaling, floats
 from bieqno.regression.metrics import HeldOut
+
+BISECTIONS = 40  # of quantiles of a mixture: to rounding, from its parts' own
 
 
 class AbstractPredictive(eqx.Module):
@@ -33,6 +36,14 @@ class AbstractPredictive(eqx.Module):
         mean, std = self.moments(X)
         return mean[:, None] + std[:, None] * norm.ppf(probabilities)
 
+    def cdf(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the probability of each row that a new value is at most `y`."""
+        return np.asarray(norm.cdf(y, *self.moments(X)))
+
+    def log_densities(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the density of each row by itself at `y`."""
+        return np.asarray(norm.logpdf(y, *self.moments(X)))
+
     def prepare(self) -> None:
         """Build at once what all predictions share; nothing by default."""
 
@@ -47,6 +58,43 @@ class AbstractPredictive(eqx.Module):
     def log_density(self, X: np.ndarray, y: np.ndarray) -> float:
         """Return the logarithm of the joint density of values `y` at `X`."""
         return float(self.posterior(X).log_prob(y))
+
+
+def mixture_moments(process: AbstractPredictive, rows: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and deviation, those of an equal mixture where the inputs may be several."""
+    if len(rows) == 1:
+        return process.moments(rows[0])
+    means, stds = (np.stack(parts) for parts in zip(*map(process.moments, rows), strict=True))
+    return means.mean(axis=0), np.sqrt(np.mean(stds**2, axis=0) + means.var(axis=0))
+
+
+def mixture_quantiles(
+    process: AbstractPredictive, rows: Sequence[np.ndarray], probabilities: Sequence[float]
+) -> np.ndarray:
+    """Return quantiles, where the inputs may be several those of an equal mixture, by bisection between their own."""
+    each = np.stack([process.quantiles(own, probabilities) for own in rows])
+    low, high = each.min(axis=0), each.max(axis=0)
+    if len(rows) == 1:
+        return low
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        for k, probability in enumerate(probabilities):
+            above = np.mean([process.cdf(own, middle[:, k]) for own in rows], axis=0) > probability
+            low[:, k], high[:, k] = np.where(above, low[:, k], middle[:, k]), np.where(above, middle[:, k], high[:, k])
+    return (low + high) / 2
+
+
+def mixture_sample(
+    process: AbstractPredictive, rows: Sequence[np.ndarray], count: int, key: PRNGKeyArray
+) -> np.ndarray:
+    """Draw samples, one per column, in turn of each that the inputs may be."""
+    if len(rows) == 1:
+        return process.sample(rows[0], count, key=key)
+    draws = np.empty((len(rows[0]), count))
+    for i, own in enumerate(rows[:count]):
+        number = len(range(i, count, len(rows)))
+        draws[:, i :: len(rows)] = process.sample(own, number, key=jax.random.fold_in(key, i))
+    return draws
 
 
 class LowRankPredictive(AbstractPredictive):

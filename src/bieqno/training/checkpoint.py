@@ -61,8 +61,8 @@ class Checkpoint:
         return record
 
     def write(self, record: Record) -> None:
-        """Replace the checkpoint."""
-        if self.path is not None:
+        """Replace the checkpoint; the first process does."""
+        if self.path is not None and jax.process_index() == 0:
             tensors = {f"state.{i}": leaf for i, leaf in enumerate(_leaves(record.on_devices))}
             tensors |= {f"history.{name}": values for name, values in record.history.items()}
             write_tensors(self.path, tensors, kind=_KIND, description=self.run)
@@ -114,6 +114,8 @@ def _parts(value: Any) -> list[Any]:
     """Return what a value is made of."""
     if isinstance(value, (list, tuple)):
         return list(value)
+    if isinstance(value, range):
+        return [value.start, value.stop, value.step]
     if isinstance(value, Mapping):
         return [part for item in value.items() for part in item]
     if isinstance(value, (set, frozenset)):

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 import jax
 
+from bieqno.distributed import agree
+
 # The time of tracing is left out: it is reported of functions and again of what they call.
 _COMPILING = tuple(f"/jax/core/compile/{part}_duration" for part in ("backend_compile", "jaxpr_to_mlir_module"))
 _compiling = 0.0  # seconds that this process has spent so
@@ -48,7 +50,8 @@ class Clock:
 
     def _plan(self, pace: float) -> None:
         left = (self.budget or 0.0) - self.before - self.seconds
-        self.steps = self.step + max(0, math.floor(left / max(pace * self.chunk, 1e-9))) * self.chunk
+        chunks = agree(max(0, math.floor(left / max(pace * self.chunk, 1e-9))))
+        self.steps = self.step + int(chunks) * self.chunk
 
     @property
     def known_steps(self) -> int:

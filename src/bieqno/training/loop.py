@@ -14,10 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from threadpoolctl import threadpool_limits
 
+from bieqno import distributed
 from bieqno.persistence.tensorfile import PersistenceError
 from bieqno.training.checkpoint import Checkpoint
 from bieqno.training.clock import Clock
@@ -76,8 +77,10 @@ def fit(
             large batches in the processor's cache and bounds the memory.
         max_bad_steps: raise `TrainingError`, whose `result` is the last good state, after so many steps in a row without
             a finite loss and gradient.
-        mesh: devices over which the first axis of each batch is spread (data-parallel).
-        checkpoint: folder for the checkpoint; a run that finds its own there resumes from it.
+        mesh: devices over which the first axis of each batch is spread (data-parallel), of one process or of many, which all
+            make the same call.
+        checkpoint: folder for the checkpoint; a run that finds its own there resumes from it, on any number of devices and
+            processes, which all see the folder; the first one writes it.
         checkpoint_seconds: time between checkpoints at least; 0 writes one after every chunk.
         identity: names the objective in the checkpoint; change it where the meaning of `loss` or `source` changes in code
             that they call. With the version of bieqno it is a part of what a checkpoint must agree with.
@@ -102,15 +105,17 @@ def fit(
     if microbatches > 1 and source_state is not None:
         raise ValueError("a stateful batch source cannot be used with microbatches")
     if mesh is not None:
-        mesh = Mesh(mesh.devices, mesh.axis_names)  # axes that the compiler may use as it sees fit
+        mesh = distributed.free(mesh)
     step = Step(loss, source, optimizer, source_state is not None, microbatches, mesh, jnp.float32(most))
     record = start(module, optimizer, source_state)
     _check_batch(step, record.state, key, mesh)
     parts = (key, record, loss, source, optimizer, validate, chunk_steps, microbatches, mesh is None)
     stored = Checkpoint(checkpoint, identity, *parts)
     record = stored.read(record, most)
+    if distributed.agree(record.step) != record.step:
+        raise ValueError(f"the folder of the checkpoint is not the same for all processes: {checkpoint}")
     if mesh is not None:
-        on_devices, step, key = _replicate((record.on_devices, step, key), mesh)
+        on_devices, step, key = distributed.spread((record.on_devices, step, key), mesh)
         record = Record(*on_devices, *record.history.values())
     clock = Clock(record.step, most, budget, chunk_steps, before=float(record.seconds[0]))
     saved, ended, length = time.monotonic(), False, 0
@@ -124,7 +129,7 @@ def fit(
             # Small linear algebra inside a compiled loop is slowed down by threads of its own.
             with threadpool_limits(1, "blas"):
                 state, values = jax.block_until_ready(run_chunk(step, record.state, key, length))
-            validation = None if validate is None else float(np.float32(_evaluate(validate, state.module)))
+            validation = None if validate is None else _evaluated(validate, state.module)
             record = record.after(state, values, validation, tolerance)
             clock.after(record.step)
             record = record._replace(seconds=np.array([clock.before + clock.seconds]))
@@ -139,7 +144,7 @@ def fit(
                     f"loss or gradient was not finite in {int(state.longest_streak)} steps in a row before step "
                     f"{record.step} (a smaller learning rate, clipped gradients or scaled inputs may help); "
                     "the last good state is in the error's `result`",
-                    record.result(clock.steps, patience),
+                    _reached(record, clock.steps, patience),
                 )
     except BaseException as error:
         # Also when interrupted, what was reached is kept; and the error that ended the run is the one that is raised.
@@ -148,12 +153,17 @@ def fit(
         except PersistenceError as failure:
             error.add_note(f"the checkpoint could not be written either: {failure}")
         raise
-    result = record.result(clock.steps, patience)
+    result = _reached(record, clock.steps, patience)
     try:
         stored.write(record)
     except PersistenceError as error:
         raise TrainingError(f"training has ended, its checkpoint was not written: {error}", result) from error
     return result
+
+
+def _reached(record: Record, steps: int, patience: int | None) -> FitResult[Any]:
+    """Return what a run has reached, in arrays of this process."""
+    return Record(*distributed.local(record.on_devices), *record.history.values()).result(steps, patience)
 
 
 def _most_steps(steps: int | None, budget: float | None) -> int:
@@ -177,9 +187,9 @@ def _evaluate(validate: Callable[[Any], Float[Array, ""]], module: Any) -> Float
     return validate(module)
 
 
-def _replicate(tree: Any, mesh: Mesh) -> Any:
-    arrays, rest = eqx.partition(tree, eqx.is_array)
-    return eqx.combine(jax.device_put(arrays, NamedSharding(mesh, PartitionSpec())), rest)
+def _evaluated(validate: Callable[[Any], Float[Array, ""]], module: Any) -> float:
+    """Return the held-out loss, which each process computes by itself and the first one's is."""
+    return distributed.agree(float(np.float32(_evaluate(validate, distributed.local(module)))))
 
 
 def _check_batch(step: Step, state: State, key: PRNGKeyArray, mesh: Mesh | None) -> None:

@@ -11,6 +11,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from bieqno.distributed import spread
 from bieqno.operators.fixed import FROZEN
 
 
@@ -131,7 +132,13 @@ class Step(eqx.Module):
         return following, jnp.where(good, value, jnp.nan)
 
 
-@eqx.filter_jit
+# One object file per kernel, as XLA's fusion emitters make them, is too many for a large training: the loader of jaxlib 0.9
+# recurses through them, and overflows its stack when the program comes from the compilation cache (docs/known_issues.md).
+# Without them the program is compiled sooner, and as fast.
+FEW_OBJECTS: Any = {"compiler_options": {"xla_cpu_use_fusion_emitters": False}}
+
+
+@eqx.filter_jit(**FEW_OBJECTS)
 def run_chunk(step: Step, state: State, key: PRNGKeyArray, length: int) -> tuple[State, Float[Array, "length"]]:
     """Take `length` steps; return the state after the last and the loss of each."""
     arrays, rest = eqx.partition(state, eqx.is_array)
@@ -141,6 +148,8 @@ def run_chunk(step: Step, state: State, key: PRNGKeyArray, length: int) -> tuple
         return eqx.filter(following, eqx.is_array), value
 
     arrays, values = jax.lax.scan(body, arrays, None, length=length)
+    if step.mesh is not None:  # whole on every device, so that each process can write or return it by itself
+        arrays, values = spread((arrays, values), step.mesh)
     return eqx.combine(arrays, rest), values
 
 

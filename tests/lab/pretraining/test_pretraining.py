@@ -10,7 +10,8 @@ import pytest
 from scipy.spatial import KDTree
 
 from bieqno.lab.pretraining import training
-from bieqno.lab.pretraining.functions import RandomTasks, nearest_rows
+from bieqno.lab.pretraining.designs import DESIGNS, NOISES, nearest_rows
+from bieqno.lab.pretraining.functions import FAMILIES, RandomTasks
 from bieqno.lab.pretraining.training import predict, pretrain
 from bieqno.regression.data import Data
 from bieqno.regression.pretrained.correction import MAX_DIMENSION
@@ -38,6 +39,26 @@ def test_tasks_are_what_they_say():
     # Functions are standardised, and the noise adds at most 0.6 squared.
     spread = jnp.std(tasks.data.targets, axis=1, where=tasks.data.mask)
     assert 0.7 < float(jnp.median(spread)) < 1.3
+
+
+def test_tasks_of_a_kind_are_of_that_kind():
+    """One program draws any family, design and law of the noise, by number."""
+    draw = jax.jit(jax.vmap(RandomTasks(1, observations=64, candidates=8).draw, in_axes=(0, None, None, None)))
+    keys = jax.random.split(jax.random.key(1), 32)
+
+    def tasks(*names):
+        return draw(
+            keys, *(jnp.asarray(list(k).index(n)) for k, n in zip((FAMILIES, DESIGNS, NOISES), names, strict=True))
+        )
+
+    normal, outliers = (tasks("additive", "clusters", noise) for noise in ("normal", "outliers"))
+    assert bool(jnp.isfinite(normal.values).all())
+    assert np.array_equal(normal.data.inputs, outliers.data.inputs)
+    same = np.mean(np.asarray(normal.data.targets == outliers.data.targets)[np.asarray(normal.data.mask)])
+    assert 0.9 < same < 0.99
+    other = tasks("steps", "scattered", "normal")
+    spread = [np.mean(jnp.var(task.data.inputs[..., 0], axis=1, where=task.data.mask)) for task in (normal, other)]
+    assert spread[0] < spread[1]
 
 
 def test_training_continues_where_it_was_stopped(tmp_path, monkeypatch):

@@ -62,3 +62,14 @@ def test_numbers_without_a_result_are_refused_before_anything_is_written(tmp_pat
     with pytest.raises(ValueError, match=r"mnmef\.json"):
         keep_results(tmp_path / "runs", tmp_path / "kept")
     assert [path.name for path in (tmp_path / "kept").iterdir()] == ["mnmef.json"]
+
+
+def test_a_page_of_somebody_else_is_not_overwritten(tmp_path):
+    write_result(Result("lorenz63", "paper", 0, ROWS, config=CONFIG), tmp_path / "runs")
+    foreign = tmp_path / "site" / "index.html"
+    foreign.parent.mkdir()
+    foreign.write_text("<title>My own page</title>")
+    with pytest.raises(ValueError, match="not a page of bieqno"):
+        keep_results(tmp_path / "runs", foreign.parent)
+    assert sorted(path.name for path in foreign.parent.iterdir()) == ["index.html"]
+    assert foreign.read_text() == "<title>My own page</title>"

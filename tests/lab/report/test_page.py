@@ -89,6 +89,7 @@ def test_what_results_say_is_text_and_never_markup():
 COMPARED = (  # by `bieqno compare`
     "baseline",
     "EnNF",
+    "pretrained EnNF",
     "EnKF tuned",
     "ETKF tuned",
     "serial EnSRF tuned",
@@ -345,3 +346,16 @@ def test_without_scripts_tables_images_and_numbers_remain(browser, page):
         assert browser.run("document.documentElement.scrollWidth") <= 390
     finally:
         browser.call("Emulation.setScriptExecutionDisabled", value=False)
+
+
+@needs_browser
+def test_no_other_script_is_run(browser, page, tmp_path):
+    """Whatever text would get past the escaping: the policy of the page names its scripts by their digests."""
+    evil = "<script>document.title = 'changed'</script><img src=x onerror=\"document.title = 'changed'\">"
+    text = page.read_text(encoding="utf-8")
+    assert "script-src 'sha256-" in text
+    changed = tmp_path / "changed.html"
+    changed.write_text(text.replace("</h1>", f"</h1>{evil}", 1), encoding="utf-8")
+    browser.open(changed, width=800, height=600, theme="light")
+    assert browser.run("document.title").startswith("bieqno")
+    assert any("Content Security Policy" in complaint for complaint in map(str, browser.complaints()))

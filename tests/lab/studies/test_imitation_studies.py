@@ -149,6 +149,7 @@ def test_the_papers_form_alone_trains_and_tunes_nothing_else(monkeypatch):
     assert set(filter_figures(result)) == {"errors"}
 
 
+@pytest.mark.long
 def test_one_filter_in_four_roles():
     result = super_filter.EXPERIMENT.run("smoke")
     roles = {row.method for row in result.rows if row.metric == "distance_to_teacher"}

@@ -10,7 +10,18 @@ from bieqno.lab.methods import classical_regressors as baselines
 from bieqno.lab.methods.regression import METHODS, Prediction, regression_methods
 from bieqno.lab.report.page import study_figures, write_page
 from bieqno.lab.report.tables import study_tables
-from bieqno.lab.studies import other_functions, read_result, real_data, step_1d, tables, trig_2d, write_result
+from bieqno.lab.results import Result, Row
+from bieqno.lab.studies import (
+    coverage,
+    joint,
+    other_functions,
+    read_result,
+    real_data,
+    step_1d,
+    tables,
+    trig_2d,
+    write_result,
+)
 from bieqno.lab.study import Run
 
 STUDIES = {study.EXPERIMENT.name: study for study in (step_1d, trig_2d)}
@@ -83,7 +94,7 @@ def test_noise_has_the_stated_size():
         assert np.std(residual) == pytest.approx(0.01, rel=4 / np.sqrt(2 * residual.size))
 
 
-@pytest.fixture(scope="module", params=list(STUDIES))
+@pytest.fixture(scope="module", params=["step-1d", pytest.param("trig-2d", marks=pytest.mark.long)])
 def smoke(request, tmp_path_factory):
     """A study from end to end: its result is stored with its figures, and on the page."""
     out = tmp_path_factory.mktemp("runs")
@@ -152,6 +163,7 @@ def test_the_other_functions_are_those_that_are_named():
     assert outside - inside == pytest.approx(3, abs=0.01)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("experiment", [other_functions.CHIRP, other_functions.KINK], ids=lambda one: one.name)
 def test_other_functions_from_end_to_end(experiment):
     result = experiment.run("smoke", only=["ggp-experts", "gp-paper"])
@@ -257,6 +269,7 @@ def test_real_data_are_tables_of_numbers():
         assert not {tuple(row) for row in seen} & {tuple(row) for row in asked}
 
 
+@pytest.mark.long
 def test_real_data_from_end_to_end():
     result = real_data.EXPERIMENT.run("smoke", only=["ggp-experts", "gp-se", "trees"])
     assert {row.case for row in result.rows} == {"nile", "sea floor"}
@@ -274,3 +287,25 @@ def test_tables_from_end_to_end():
     splits = [tables.draw("wine", split, 10**6) for split in range(5)]
     assert all(problem.x.shape == (1439, 11) for problem in splits)
     assert not np.array_equal(splits[0].values, splits[1].values)
+
+
+def test_the_joint_distribution_is_compared_with_the_chain():
+    result = joint.EXPERIMENT.run(joint.Settings("tiny", 1, 2, ("eq", "step"), (1,)))
+    methods = {row.method for row in result.rows if row.case == "eq, 1-D"}
+    assert methods == {"ggp", "ggp-marginals", "ggp-chain", "gp-true"}
+    assert {row.case for row in result.rows if row.metric == joint.SHARE} == {"eq, 1-D", "step, 1-D"}
+    rows = [Row("eq, 1-D", "ggp", joint.SHARE, share, None, 4) for share in (0.5, 0.9)]
+    assert joint.misses(Result("joint", "quick", 0, tuple(rows))) == ["eq, 1-D: 50% of the chain's gain, not 85%"]
+    # The first of the values is all that a chain of one knows of: it is the marginal.
+    task = joint.draw(np.random.default_rng(0), "eq", 1, 1)
+    assert joint.in_turn(task) == pytest.approx(joint.alone(task))
+
+
+def test_coverage_is_a_probability_and_fails_out_of_bounds():
+    result = coverage.EXPERIMENT.run("smoke")
+    assert {row.method for row in result.rows} == set(coverage.PLACES)
+    values = {row.case.split(", ")[-1]: row.value for row in result.rows if row.method == "away"}
+    assert set(values) == {"once", "copied four-fold"}
+    assert all(0.7 < value < 1 for value in values.values())
+    low = Row("1 inputs", "away", coverage.METRIC, 0.9, None, 1)
+    assert coverage.misses(Result("coverage", "quick", 0, (low,))) == ["1 inputs, away: 0.900"]

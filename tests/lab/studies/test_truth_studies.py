@@ -5,13 +5,27 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+from scipy import stats
 
 from bieqno.assimilation import make_trials
 from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings, TwinTest, score_filter
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.pivots import error_metric, pivots
 from bieqno.lab.report.tables import html_tables
-from bieqno.lab.studies import EXPERIMENTS, Cases, Result, Row, irregular, large, linear_gaussian, mnmef, psef, qg
+from bieqno.lab.studies import (
+    EXPERIMENTS,
+    Cases,
+    Result,
+    Row,
+    dapper,
+    irregular,
+    large,
+    linear_gaussian,
+    mnmef,
+    psef,
+    qg,
+    scale,
+)
 
 SMALL = {"width": 8, "channels": 2}
 TINY = {"student": SMALL, "training": {"sizes": {2: 4}, "steps": 2}, "validation": SMOKE_VALIDATION}
@@ -63,6 +77,29 @@ def test_the_exact_posterior_is_calibrated():
     assert abs(scores["coverage_90"].mean() - 0.9) < 0.02
 
 
+def test_scores_of_dapper_stand_beside_by_set_up():
+    chosen = ("LETKF (published)", "iterative EnKS (published)")
+    rows = dapper.EXPERIMENT.run("quick", only=chosen).rows
+    found = {(row.protocol, row.method.split(" (")[0], row.ensemble_size): row.value for row in rows}
+    assert found["sakov2008", "LETKF", 7] == 0.22
+    assert found["spantini2019", "iterative EnKS", 40] == 0.52
+    assert max(size for *_, size in found) <= dapper.PRESETS["quick"].most
+    systems = {name: setup.system() for name, setup in dapper.SETUPS.items()}
+    assert {
+        name: (system.size, system.observed) for name, system in systems.items() if system.observed != system.size
+    } == {"wiljes2017": (3, 1), "bocquet2010_m40": (40, 20), "spantini2019": (40, 20), "todter2015": (80, 40)}
+
+
+def test_the_law_of_laplace_is_that_of_scipy():
+    law, known = dapper.Laplace(1.0), stats.laplace(3.0, 0.5**0.5)
+    value, predicted = jax.numpy.array([1.0, 3.0, 4.5]), jax.numpy.full(3, 3.0)
+    np.testing.assert_allclose(law.log_prob(value, predicted), known.logpdf(value), rtol=1e-5)
+    np.testing.assert_allclose(law.cdf(value, predicted), known.cdf(value), rtol=1e-5)
+    assert float(law.std(predicted)[0]) == pytest.approx(known.std())
+    drawn = np.asarray(law.sample(jax.numpy.full(4000, 3.0), key=jax.random.key(0)))
+    assert stats.kstest(drawn, known.cdf).pvalue > 1e-3
+
+
 @pytest.mark.parametrize("name", irregular.NETWORKS)
 def test_networks_are_what_they_are_called(name):
     seen = np.asarray(irregular.NETWORKS[name](50, jax.random.key(0)))
@@ -85,6 +122,23 @@ def test_weights_of_forty_variables_run_on_more():
     result = large.EXPERIMENT.run(settings, only=["EnNF"])
     metrics = {row.case: {other.metric for other in result.select(case=row.case)} for row in result.rows}
     assert metrics == {"n=40": {"rmse", "seconds", "mebibytes"}, "n=80": {"seconds", "mebibytes"}}
+    assert "growth" in filter_figures(result)
+
+
+@pytest.mark.long
+def test_a_ring_is_measured_on_one_process_and_on_two():
+    settings = replace(scale.PRESETS["smoke"], sizes=(800,), weak=400, windows=2, **TINY)
+    result = scale.EXPERIMENT.run(settings)
+    assert {row.protocol for row in result.rows} == {f"{n} variables on {c}" for n, c in ((800, 1), (800, 2), (400, 1))}
+    for method in scale.DESCRIPTION.methods:
+        (one,), (two,) = (
+            result.select(method=method, metric="seconds", protocol=f"800 variables on {c}") for c in (1, 2)
+        )
+        assert min(one.value, two.value) > 0
+        (error,) = result.select(method=method, metric="rmse", protocol="800 variables on 1")
+        assert 0.2 < error.value < 4
+        (sent,) = result.select(method=method, metric="halo_bytes")
+        assert 0 < sent.value < 800 * 4 * 5 * 2
     assert "growth" in filter_figures(result)
 
 

@@ -1,16 +1,16 @@
 """The experts of a whole table: a process with a length scale for each input, boosted trees, and their stack."""
 
-import equinox as eqx
 import jax
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
-from scipy.stats import multivariate_normal
+from scipy.stats import multivariate_normal, norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from bieqno.regression import PretrainedGGPRegressor
-from bieqno.regression.pretrained import ard, joint, stacking
+from bieqno.regression.pretrained import ard, joint, joint_mixture, leave_one_out, stacking
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
+from bieqno.regression.pretrained.hypotheses import draw_processes
 from bieqno.regression.pretrained.likelihood import SHAPES, Likelihood
 from bieqno.regression.pretrained.mixture import Moments
 from bieqno.regression.pretrained.trees import Forest, fit_trees
@@ -75,6 +75,18 @@ def test_trees_as_arrays_predict_what_scikit_learn_predicts():
     assert 0.85 < np.mean(np.abs(values - mean) < 1.96 * np.sqrt(variance)) < 0.995
 
 
+def test_what_takes_no_part_is_kept_in_a_file(tmp_path, monkeypatch):
+    """Rows that were not left out, leaves of trees and inputs without relevance are infinities, which a file may hold there."""
+    monkeypatch.setattr(leave_one_out, "MOST_ROWS", 30)
+    x, y = table(80, 5)
+    model = PretrainedGGPRegressor(correction=False, random_state=0).fit(x, y + 2 * (x[:, 2] > 0))
+    process = model.processes_[0]
+    assert not np.isfinite(process.local.log_bayes_factor).all()
+    assert process.trees is not None
+    model.save(tmp_path / "model.bieqno")
+    assert np.array_equal(PretrainedGGPRegressor.load(tmp_path / "model.bieqno").predict(x), model.predict(x))
+
+
 def test_the_stack_follows_its_best_expert():
     rng = np.random.default_rng(0)
     values = rng.normal(size=100)
@@ -110,26 +122,72 @@ def test_duplicated_inputs_teach_the_noise():
     assert ((std > 0.35) & (std < 0.8)).all()
 
 
-def test_the_joint_distribution_of_a_process_is_exact_and_its_marginals_are_the_predictions():
+def test_copies_of_rows_tell_nothing():
+    """A table copied four-fold is the table, not one without noise."""
+    x, y = table(40, 1, noise=0.5)
+    model = PretrainedGGPRegressor(correction=False, random_state=0)
+    points, found = np.linspace(-1, 1, 5)[:, None], []
+    for times in (1, 4):
+        model.fit(np.repeat(x, times, axis=0), np.repeat(y, times))
+        found.append([*model.predict(points, return_std=True), model.validation_scores_["rmse"]])
+    for a, b in zip(*found, strict=True):
+        assert a == pytest.approx(b)
+
+
+def test_noise_that_repeated_places_tell_is_not_widened():
+    rng = np.random.default_rng(0)
+    x = np.repeat(rng.uniform(size=(25, 5)), 4, axis=0)
+    y = np.sin(9 * x).sum(axis=1) + 0.1 * rng.normal(size=100)
+    process = PretrainedGGPRegressor(correction=False, random_state=0).fit(x, y).processes_[0]
+    assert np.sqrt(process.noise_variance) * process.scaling.target_scale == pytest.approx(0.1, rel=0.25)
+    at, away = (process.moments(points)[1] for points in (x, rng.uniform(size=(50, 5))))
+    assert np.median(at) < 0.3
+    assert np.median(away) > 3 * np.median(at)
+
+
+def test_the_joint_distribution_of_a_process_is_exact():
+    process, points = fit_ard(*table(60, 1, noise=0.05)), np.linspace(-1, 1, 12)[:, None]
+    mean, variance = process.predict(points)
+    found = joint.chain(process, points, mean, np.sqrt(variance), np.full(12, process.noise))
+    exact = process.posterior_covariance(points, True) + process.noise * np.eye(12)
+    assert found.covariance() == pytest.approx(exact, abs=1e-5)
+    values = mean + np.sqrt(variance)
+    assert found.log_prob(values) == pytest.approx(multivariate_normal(mean, exact).logpdf(values), rel=1e-4)
+
+
+def test_the_joint_distribution_has_the_predicted_marginals_and_learns_from_its_values():
+    """A mixture of hypotheses: of any order, equal to its own chain rule, and better than its marginals."""
     x, y = table(60, 1, noise=0.05)
-    model = PretrainedGGPRegressor(correction=False).fit(x, y)
-    process = model.processes_[0]
-    only = eqx.tree_at(
-        lambda p: (p.weights, p.least_variance, p.variance_factor),
-        process,
-        (np.array([0.0, 1.0]), process.ard.noise, 1.0),
-    )
-    points = np.linspace(-1, 1, 12)[:, None]
-    posterior, (mean, std) = only.posterior(points), only.moments(points)
+    model = PretrainedGGPRegressor(correction=False).fit(x[:20], y[:20])
+    points, values = x[20:], y[20:]
+    posterior, (mean, std) = model.posterior(points), model.predict(points, return_std=True)
     assert posterior.mean == pytest.approx(mean, abs=1e-4)
     assert posterior.std == pytest.approx(std, rel=1e-4)
-    scaled = only.scaling.inputs(points)
-    exact = only.ard.posterior_covariance(scaled, True) + only.ard.noise * np.eye(12)
-    assert posterior.covariance() == pytest.approx(exact * only.scaling.target_scale**2, abs=1e-5)
-    values = mean + std
-    assert posterior.log_prob(values) == pytest.approx(
-        multivariate_normal(mean, posterior.covariance()).logpdf(values), rel=1e-4
-    )
+    assert np.diag(posterior.covariance()) == pytest.approx(std**2, rel=1e-4)
+    assert posterior.log_prob(values) > norm.logpdf(values, mean, std).sum() + 2
+    order = np.random.default_rng(1).permutation(40)
+    assert model.posterior(points[order]).log_prob(values[order]) == pytest.approx(posterior.log_prob(values), abs=1e-3)
+    some = np.array([30, 2, 11])
+    given = posterior.condition(some, values[some])
+    total = posterior.marginal(some).log_prob(values[some]) + given.log_prob(np.delete(values, some))
+    assert total == pytest.approx(posterior.log_prob(values), rel=1e-6)
+    draws = posterior.sample(4000, key=jax.random.key(0))
+    assert np.cov(draws.T) == pytest.approx(posterior.covariance(), abs=0.15 * np.max(std**2))
+    assert np.array_equal(draws, posterior.sample(4000, key=jax.random.key(0)))
+
+
+def test_hyperparameters_are_drawn_from_what_rows_leave_open():
+    x, y = table(40, 1)
+    process = fit_ard(x, y)
+    few = draw_processes(fit_ard(x[:10], y[:10]), 8)
+    many = draw_processes(process, 8)
+    lengths = [np.std([own.log_lengths[0] for own in drawn]) for drawn in (few, many)]
+    assert lengths[0] > lengths[1] > 0
+    known = draw_processes(process, 4, noise=0.3)
+    assert all(own.noise == pytest.approx(0.09) for own in known)
+    rows = np.repeat(x, 7, axis=0)
+    whole = ARDProcess(rows, np.repeat(y, 7), process.log_lengths, process.log_variances, process.shape)
+    assert draw_processes(whole, 8) == (whole,)
 
 
 def test_blocks_follow_from_each_other(monkeypatch):
@@ -155,7 +213,37 @@ def test_blocks_follow_from_each_other(monkeypatch):
     given = parts.condition(some, values[some])
     total = parts.marginal(some).log_prob(values[some]) + given.log_prob(np.delete(values, some))
     assert total == pytest.approx(parts.log_prob(values), rel=1e-6)
-    with pytest.raises(IndexError, match="within 90 points"):
+    with pytest.raises(ValueError, match="within 90 points"):
         parts.marginal(np.array([90]))
     with pytest.raises(ValueError, match="expected 90 values"):
         parts.log_prob(np.zeros(3))
+
+
+def test_known_errors_of_rows_are_no_noise_of_new_values():
+    """Neighbouring new values, with little noise of their own, are nearly the same whatever the errors of the rows were."""
+    process, points = fit_ard(*table(60, 1, noise=0.5)), np.array([[0.5], [0.51]])
+    mean, variance = process.predict(points)
+    own = 0.01 * process.noise
+    std = np.sqrt(variance - process.noise + own)
+    correlations = []
+    for kept in (1.0, 0.01):
+        C = joint_mixture.join((process,), points, mean, std, np.full(2, own), kept).covariance()
+        correlations.append(C[0, 1] / np.sqrt(C[0, 0] * C[1, 1]))
+    assert correlations[1] > correlations[0] + 0.1
+    assert correlations[1] == pytest.approx((1 - joint_mixture.INDEPENDENT) * (1 - own / std[0] ** 2), abs=0.08)
+
+
+def test_length_scales_that_are_tied_are_drawn_together():
+    process = fit_ard(*table(30, 3), tied=True)
+    assert np.ptp(process.log_lengths) < 1e-6
+    draws = draw_processes(process, 6, tied=True)
+    assert max(np.ptp(one.log_lengths) for one in draws) < 1e-6
+    assert len({round(float(one.log_lengths[0]), 6) for one in draws}) > 1
+
+
+def test_conditions_on_points_that_are_not_there_are_refused():
+    chain = joint.ChainGaussian.dense(np.zeros(3), np.eye(3))
+    with pytest.raises(ValueError, match="within 3 points"):
+        chain.condition([7], [0.0])
+    with pytest.raises(ValueError, match="one value"):
+        chain.condition([0, 1], [0.0])

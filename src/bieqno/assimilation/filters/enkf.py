@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.linalg import anomalies, increments
+from bieqno.arguments import checked
+from bieqno.assimilation.linalg import anomalies, increments, thin_svd
 from bieqno.assimilation.observation import Observed
 
 
@@ -30,8 +31,10 @@ class EnKF(eqx.Module):
     sampled: bool = eqx.field(static=True, default=False)
     centred: bool = eqx.field(static=True, default=True)
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
+        observed = observed.gaussian(ensemble)
         perturbed = observed.perturb(ensemble.shape[0], key=key)
         if self.centred:
             perturbed = perturbed + (observed.value - jnp.mean(perturbed, axis=0))
@@ -44,7 +47,7 @@ class EnKF(eqx.Module):
         # C_yy + C_dd is the Gram matrix of the stacked anomalies G = [S; P] = W L V^T, and S^T the transpose of the
         # upper rows of that: the gain needs no Gram matrix, whose condition would be the square of G's.
         G = jnp.concatenate([S, observed.whiten(anomalies(perturbed)[1])])
-        W, L, Vt = jnp.linalg.svd(G, full_matrices=False)
+        W, L, Vt = thin_svd(G)
         significant = max(G.shape) * np.finfo(L.dtype).eps * jnp.max(L, initial=0.0) < L
         inverse = jnp.where(significant, 1 / jnp.where(significant, L, 1), 0)
         return ensemble + ((innovations @ Vt.T * inverse) @ W[: S.shape[0]].T) @ A
@@ -70,9 +73,11 @@ class LocalEnKF(eqx.Module):
     state_taper: Float[Array, "m n"]
     observation_taper: Float[Array, "m m"]
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
         observed.check_tapers(ensemble, self.state_taper, self.observation_taper)
+        observed = observed.gaussian(ensemble)
         perturbed = observed.perturb(ensemble.shape[0], key=key)
         perturbed = perturbed + (observed.value - jnp.mean(perturbed, axis=0))
         predicted = observed.predict(ensemble)

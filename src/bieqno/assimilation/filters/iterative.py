@@ -5,7 +5,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.linalg import anomalies
+from bieqno.arguments import checked
+from bieqno.assimilation.linalg import anomalies, thin_svd
 from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.observation import Observed
 
@@ -32,8 +33,10 @@ class IterativeEnKF(eqx.Module):
     iterations: int = eqx.field(static=True, default=10)
     tolerance: float = eqx.field(static=True, default=1e-3)
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; the key is for the model's error, the same in every iteration."""
+        observed = observed.gaussian(ensemble)
         start = observed.start
         if start is None or start.shape != ensemble.shape:
             raise ValueError(
@@ -49,7 +52,7 @@ class IterativeEnKF(eqx.Module):
 
         def run(w: Float[Array, "N"], L: Float[Array, "k"], U: Float[Array, "N k"]) -> Float[Array, "N n"]:
             contracted = _scale(A, 1 / jnp.sqrt(1 + L**2), U)
-            return forecast(self.model, mean + w @ A + spread * contracted, key=model_key)
+            return forecast(self.model, mean + w @ A + spread * contracted, observed.inputs, key=model_key)
 
         def unfinished(carry: tuple[Array, ...]) -> Array:
             return (carry[0] < self.iterations) & (carry[-1] > self.tolerance)
@@ -60,7 +63,7 @@ class IterativeEnKF(eqx.Module):
             # Anomalies were contracted before the run; undone here, they are sensitivities to w.
             S = _scale(observed.whiten(Y), jnp.sqrt(1 + L**2), U)
             d = observed.whiten((observed.value - predicted_mean)[None])[0]
-            U, L, Vt = jnp.linalg.svd(S, full_matrices=False)
+            U, L, Vt = thin_svd(S)
             # (I + S S^T)^-1 (S d - w), without the large S d.
             change = U @ (L / (1 + L**2) * (Vt @ d)) - _scale(w[:, None], 1 / (1 + L**2), U)[:, 0]
             return step + 1, w + change, L, U, jnp.max(jnp.abs(change))

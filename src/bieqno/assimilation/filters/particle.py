@@ -5,12 +5,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.observation import Observed
 
 
 class ParticleFilter(eqx.Module):
-    """Weigh members by their likelihood, resample them, and jitter the copies.
+    """Weigh members by their likelihood under any law, resample them, and jitter the copies.
 
     Assumes nothing about linearity or the shape of the prior; needs many members. It resamples in every window with
     observations, since an ensemble carries no weights from one to the next. Survivors keep their places and copies fill
@@ -28,6 +29,7 @@ class ParticleFilter(eqx.Module):
 
     jitter: float | Float[Array, ""] = 0.5
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
         count, size = ensemble.shape
@@ -41,8 +43,7 @@ class ParticleFilter(eqx.Module):
     ) -> Float[Array, "N n"]:
         """Analyse with given randomness: the offset of the resampling comb in [0, 1), and one row of jitter per member."""
         count, size = ensemble.shape
-        misfit = observed.whiten(observed.value - observed.predict(ensemble))
-        weights = jax.nn.softmax(-0.5 * jnp.sum(misfit**2, axis=1))
+        weights = jax.nn.softmax(observed.log_weights(ensemble))
         chosen = ensemble[_resample(weights, offset)]
         # A factor of the covariance in the smaller of N and n, so that the jitter of few members stays in their span.
         A = (ensemble - weights @ ensemble) * jnp.sqrt(weights)[:, None]

@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.observation import Observed
 
@@ -34,11 +35,13 @@ class SerialEnSRF(eqx.Module):
         if (self.state_taper is None) != (self.observation_taper is None):
             raise ValueError("localization tapers both the state and the observations, or neither")
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
         count = observed.value.shape[0]
         if not count:
             return ensemble
+        observed = observed.gaussian(ensemble)
         state_taper, observation_taper = (jnp.ones((count, 1)),) * 2  # without localization
         if self.state_taper is not None and self.observation_taper is not None:
             state_taper, observation_taper = self.state_taper, self.observation_taper

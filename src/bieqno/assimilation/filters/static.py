@@ -5,6 +5,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.assimilation.linalg import increments
 from bieqno.assimilation.observation import Observed
 
@@ -24,6 +25,7 @@ class Climatology(eqx.Module):
 
     states: Float[Array, "k n"]
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Draw as many states as there are members."""
         if self.states.shape[1] != ensemble.shape[1]:
@@ -58,11 +60,13 @@ class ThreeDVar(eqx.Module):
         self.root = vectors * jnp.sqrt(jnp.maximum(values, 0))  # B = root root^T
         self.scale, self.iterations = scale, iterations
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
         size = ensemble.shape[1]
         if self.root.shape != (size, size):
             raise ValueError(f"the background covariance is {self.root.shape}, the state has {size} variables")
+        observed = observed.gaussian(ensemble)
         root = (self.root * jnp.sqrt(self.scale)).astype(ensemble.dtype)
 
         def analyse(first: Float[Array, "n"]) -> Float[Array, "n"]:

@@ -4,15 +4,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.assimilation.geometry import Candidates, Neighbours, gaspari_cohn
 from bieqno.assimilation.krylov import root_and_gain
-from bieqno.assimilation.linalg import anomalies
+from bieqno.assimilation.linalg import anomalies, thin_svd
 from bieqno.assimilation.observation import Observed
 
 # Numbers gathered at a time: analyses are done in chunks of about this, so that memory is bounded and stays in cache.
 CHUNK = 2**18
+EXPORTED = 64  # members that a program for any number of them is laid out for
 
 
 class ETKF(eqx.Module):
@@ -27,15 +30,17 @@ class ETKF(eqx.Module):
         (1.0, 1.333299994468689)
     """
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
+        observed = observed.gaussian(ensemble)
         predicted_mean, Y = anomalies(observed.predict(ensemble))
         mean, A = anomalies(ensemble)
         S = observed.whiten(Y)
         innovation = observed.whiten((observed.value - predicted_mean)[None])[0]
         # With S = U L V^T:  weights = U L (1 + L^2)^-1 V^T d,  transform = U (1 + L^2)^(-1/2) U^T, the identity
         # outside the columns of U.
-        U, L, Vt = jnp.linalg.svd(S, full_matrices=False)
+        U, L, Vt = thin_svd(S)
         weights = U @ (L / (1 + L**2) * (Vt @ innovation))
         shrink = U @ ((U.T @ (ensemble - mean)) * (1 / jnp.sqrt(1 + L**2) - 1)[:, None])
         return ensemble + weights @ A + shrink
@@ -72,9 +77,10 @@ class LETKF(eqx.Module):
                 "build these with Neighbours.within for the largest radius of interest"
             )
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; draws nothing at random."""
-        count = ensemble.shape[0]
+        observed, count = observed.gaussian(ensemble), ensemble.shape[0]
         near = self.neighbours.now(observed.mask)
         variables, reach = near.indices.shape
         observed.check_known(ensemble, variables, near.observations)
@@ -94,6 +100,17 @@ class LETKF(eqx.Module):
         root, shift = local_transforms(A, rows[:, :-1].T, rows[:, -1], near.indices, weight)
         moved = root * jnp.sqrt(max(count - 1, 1)).astype(root.dtype) + shift
         return observed.or_prior(mean + moved, ensemble)
+
+    def noise(self, shape: tuple[int, int], dtype: DTypeLike, *, key: PRNGKeyArray) -> None:
+        """Return what is drawn at random for the whole state: nothing."""
+
+    def needs(self, variables: Int[np.ndarray, "k"]) -> tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]:
+        """Return the variables and observations that the analysis of some variables looks at."""
+        return variables, self.neighbours.reaching(variables)
+
+    def part(self, variables: Int[np.ndarray, "k"], observations: Int[np.ndarray, "l"]) -> "LETKF":
+        """Return the same for a part of the state and some observations, numbered as in these lists."""
+        return LETKF(self.neighbours.part(variables, observations), self.radius)
 
 
 def local_transforms(
@@ -120,7 +137,8 @@ def local_transforms(
         # The mean moves by a^T (I + S S^T)^-1 S d, the same for all members.
         return root, jnp.sum(gain * local[..., -1], axis=1)
 
-    chunk = min(size, max(1, CHUNK // (count * reach)))
+    known = count if isinstance(count, int) else EXPORTED
+    chunk = min(size, max(1, CHUNK // (known * reach)))
     chunks = -(-size // chunk)
     parts: tuple[Array, ...] = (A.T, near, weight)
     if chunks == 1:

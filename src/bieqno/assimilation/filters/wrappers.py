@@ -4,17 +4,42 @@ With nothing observed all of them but `PriorInflated` return the prior as it is,
 """
 
 import dataclasses
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from bieqno.assimilation.observation import Filter, Observed
+from bieqno.arguments import checked
+from bieqno.assimilation.observation import Observed
+from bieqno.assimilation.protocols import Filter, refuse_memory
 
 
-class Floored(eqx.Module):
+class AbstractWrapper(eqx.Module):
+    """A filter about another one that treats each variable by itself: a part of it is the same about a part of the other."""
+
+    filter: eqx.AbstractVar[Filter]
+
+    def __check_init__(self) -> None:
+        refuse_memory(self.filter, type(self).__name__)
+
+    def noise(self, shape: tuple[int, int], dtype: DTypeLike, *, key: PRNGKeyArray) -> Float[Array, "N n"] | None:
+        """Return what the other filter draws."""
+        return self.filter.noise(shape, dtype, key=key)  # type: ignore[attr-defined]
+
+    def needs(self, variables: Int[np.ndarray, "k"]) -> tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]:
+        """Return what the other filter needs."""
+        return self.filter.needs(variables)  # type: ignore[attr-defined]
+
+    def part(self, variables: Int[np.ndarray, "k"], observations: Int[np.ndarray, "l"]) -> Any:
+        """Return the same about a part of the other filter."""
+        return dataclasses.replace(self, filter=self.filter.part(variables, observations))  # type: ignore[attr-defined]
+
+
+class Floored(AbstractWrapper):
     """Make another filter assume that no error has a standard deviation below a floor.
 
     The paper's error laws pass through zero, where R is singular. Square-root analyses in float32 then lose their digits: an
@@ -32,12 +57,14 @@ class Floored(eqx.Module):
     filter: Filter
     floor: float = eqx.field(static=True)
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse with the floor."""
         floored = dataclasses.replace(observed, error=observed.error.floored(self.floor))
         return self.filter(ensemble, floored, key=key)
 
 
+@checked()
 def inflate(ensemble: Float[Array, "N n"], factor: float | Float[Array, ""]) -> Float[Array, "N n"]:
     """Stretch the deviations from the mean by a factor; 1 leaves the members as they are, to the bit.
 
@@ -49,30 +76,32 @@ def inflate(ensemble: Float[Array, "N n"], factor: float | Float[Array, ""]) -> 
     return ensemble + (jnp.asarray(factor, ensemble.dtype) - 1) * (ensemble - mean)
 
 
-class Inflated(eqx.Module):
+class Inflated(AbstractWrapper):
     """Stretch the posterior of another filter: multiplicative inflation, against the loss of spread of small ensembles."""
 
     filter: Filter
     factor: float | Float[Array, ""]
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse, then inflate; where nothing was observed there is no analysis to inflate."""
         posterior = self.filter(ensemble, observed, key=key)
         return observed.or_prior(inflate(posterior, self.factor), posterior)
 
 
-class PriorInflated(eqx.Module):
+class PriorInflated(AbstractWrapper):
     """Stretch the prior before another filter sees it, in every window: it stands for an error of the model."""
 
     filter: Filter
     factor: float | Float[Array, ""]
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Inflate, then analyse; with nothing observed the inflated prior is returned."""
         return self.filter(inflate(ensemble, self.factor), observed, key=key)
 
 
-class Relaxed(eqx.Module):
+class Relaxed(AbstractWrapper):
     """Give each variable of another filter's posterior part of its prior spread back (Whitaker and Hamill 2012).
 
     Inflates most where the observations took most away, and nothing where there are none. A weight of 0 keeps the
@@ -89,6 +118,7 @@ class Relaxed(eqx.Module):
     filter: Filter
     weight: float | Float[Array, ""]
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse, then relax."""
         posterior = self.filter(ensemble, observed, key=key)
@@ -99,7 +129,7 @@ class Relaxed(eqx.Module):
         return observed.or_prior(relaxed, posterior)
 
 
-class Rotated(eqx.Module):
+class Rotated(AbstractWrapper):
     """Mix the deviations of another filter's posterior at random, mean and covariance unchanged (Sakov and Oke 2008).
 
     Breaks up the outliers that square-root filters of small ensembles grow.
@@ -107,6 +137,7 @@ class Rotated(eqx.Module):
 
     filter: Filter
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse, then rotate."""
         posterior = self.filter(ensemble, observed, key=key)
@@ -115,6 +146,7 @@ class Rotated(eqx.Module):
         return observed.or_prior(mean + Q @ (posterior - mean), posterior)
 
 
+@checked()
 def random_rotation(count: int, dtype: DTypeLike, *, key: PRNGKeyArray) -> Float[Array, "count count"]:
     """Return a random orthogonal matrix that maps the vector of ones to itself.
 

@@ -1,17 +1,20 @@
 """Models written as a tendency: one's own, Lorenz's convection (1963, eq. 18 of the paper) and waves (1996, eq. 21)."""
 
+import math
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Inexact
+from jaxtyping import Array, Float, Inexact, Int, PyTree
 
 Tendency: TypeAlias = Callable[[Inexact[Array, "*s"]], Inexact[Array, "*s"]]
 
 
-def rk4(tendency: Tendency, state: Inexact[Array, "*s"], *, step: float, steps: int) -> Inexact[Array, "*s"]:
+def rk4(
+    tendency: Tendency, state: Inexact[Array, "*s"], *, step: float | Float[Array, ""], steps: int
+) -> Inexact[Array, "*s"]:
     """Integrate ``dz/dt = tendency(z)`` by the classical fourth-order Runge-Kutta method; z has any shape, and may be complex.
 
     Example:
@@ -59,6 +62,43 @@ class Flow(eqx.Module):
     def __call__(self, state: Float[Array, "n"]) -> Float[Array, "n"]:
         """Return the state one window later."""
         return rk4(self.tendency, state, step=self.step, steps=count_steps(self.window, self.step))
+
+
+class UnevenFlow(eqx.Module):
+    """A model of one's own from its tendency, for windows of unequal length and with inputs.
+
+    The inputs of a window are its length and whatever else the tendency takes as its second argument, None for nothing:
+    ``(length, others)``. A window is cut into equal steps of at most `step`, and none is longer than `longest`; as many steps
+    are computed in each, those beyond its end of no length, so that one program serves all.
+
+    Example:
+        >>> decay = UnevenFlow(lambda z: -z, step=0.1, longest=2.0)
+        >>> [round(float(decay(jnp.ones(1), (jnp.array(length), None))[0]), 4) for length in (1.0, 0.25)]
+        [0.3679, 0.7788]
+    """
+
+    tendency: Callable[..., Inexact[Array, "*s"]]
+    step: float = eqx.field(static=True)
+    longest: float = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        if not 0 < self.step <= self.longest < math.inf:
+            raise ValueError(f"steps are positive and within a window, got step={self.step}, longest={self.longest}")
+
+    def __call__(self, state: Float[Array, "n"], inputs: tuple[Float[Array, ""], PyTree[Any]]) -> Float[Array, "n"]:
+        """Return the state at the end of the window; NaN where that is longer than the longest."""
+        length, others = inputs
+        given = () if others is None else (others,)
+        most = math.ceil(self.longest / self.step - 1e-6)
+        count = jnp.ceil(length / self.step - 1e-3)
+        size = length / jnp.maximum(count, 1)
+
+        def advance(z: Float[Array, "n"], number: Int[Array, ""]) -> tuple[Float[Array, "n"], None]:
+            taken = jnp.where(number < count, size, 0).astype(z.dtype)
+            return rk4(lambda x: self.tendency(x, *given), z, step=taken, steps=1), None
+
+        end = jax.lax.scan(advance, state, jnp.arange(most))[0]
+        return jnp.where(count <= most, end, jnp.nan)
 
 
 class Lorenz63(eqx.Module):

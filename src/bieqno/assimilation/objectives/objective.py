@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import optax
 from jaxtyping import PRNGKeyArray
 
-from bieqno.assimilation.observation import Filter
+from bieqno.assimilation.protocols import Filter
 from bieqno.assimilation.system import System
 
 
@@ -20,6 +20,7 @@ class Task(NamedTuple):
     identity: str
     source_state: Any = None
     microbatches: int = 1
+    judge: Callable[[Any], Any] | None = None  # held-out loss of the student, if not by cycled runs on the system
 
 
 @runtime_checkable

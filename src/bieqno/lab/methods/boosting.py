@@ -1,4 +1,4 @@
-"""Boosted trees that state their uncertainty, where they are installed (extra ``bench``): CatBoost and NGBoost.
+"""Trees that state their uncertainty, where they are installed (extra ``bench``): CatBoost, NGBoost, quantile forest.
 
 Their settings are chosen by the likelihood of five folds, as ours are, and they are then trained on all rows.
 """
@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
+from scipy.stats import norm
 
 from bieqno.lab.methods.regression import Fit, Prediction, Problem
 
@@ -51,15 +52,39 @@ def ngboost(problem: Problem, seed: int) -> Prediction:
     return Prediction(found.loc, found.scale, np.diag(found.scale[:1] ** 2))
 
 
+def quantile_forest(problem: Problem, seed: int) -> Prediction:
+    """Return a quantile regression forest: leaf size and tried inputs by the likelihood of five folds."""
+    from quantile_forest import RandomForestQuantileRegressor
+
+    ends = [float(norm.cdf(-1)), float(norm.cdf(1))]  # a standard deviation below and above the median of a normal law
+
+    def predicted(own: dict[str, Any], known: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        model = RandomForestQuantileRegressor(300, random_state=seed % 1000, **own).fit(
+            problem.x[known], problem.y[known]
+        )
+        low, high = model.predict(points, quantiles=ends).T
+        least = 1e-3 * problem.y.std()
+        return model.predict(points, quantiles="mean"), np.maximum((high - low) / 2, least)
+
+    def loss(own: dict[str, Any]) -> float:
+        folds = _folds(problem, seed)
+        found = [norm.logpdf(problem.y[held], *predicted(own, ~held, problem.x[held])) for held in folds]
+        return -float(np.mean(np.concatenate(found)))
+
+    tried = [{"min_samples_leaf": leaf, "max_features": part} for leaf, part in product((2, 5, 10, 20), (0.4, 1.0))]
+    mean, std = predicted(min(tried, key=loss), np.ones(len(problem.y), bool), problem.points)
+    return Prediction(mean, std, np.diag(std[:1] ** 2))
+
+
 def _folds(problem: Problem, seed: int) -> list[Bool[np.ndarray, "n"]]:
     """Return five folds by which settings are chosen: which rows each holds out."""
     number = np.random.default_rng(seed).permutation(len(problem.y)) % 5
     return [number == fold for fold in range(5)]
 
 
-METHODS: Mapping[str, Fit] = {"catboost": catboost, "ngboost": ngboost}
+METHODS: Mapping[str, Fit] = {"catboost": catboost, "ngboost": ngboost, "quantile-forest": quantile_forest}
 
 
 def installed() -> dict[str, Fit]:
     """Return the methods whose package is there."""
-    return {name: fit for name, fit in METHODS.items() if find_spec(name) is not None}
+    return {name: fit for name, fit in METHODS.items() if find_spec(name.replace("-", "_")) is not None}

@@ -54,7 +54,7 @@ def truth_study(
     def lesson(size: int | None) -> Arrays:
         if size is None:  # for all of them, from where one is fine-tuned
             return train_against_truth(s, run.between(0.0, 0.5), school, key=train_key)
-        own = replace(s, training={**s.fine_tuning, "sizes": {size: max(4, 320 // size)}})
+        own = replace(s, training={**s.fine_tuning, "sizes": {size: max(2, 160 // size)}})
         name, key, part = f"fine-tuning, N={size}", jax.random.fold_in(train_key, size), run.between(0.5, 0.5)
         return train_against_truth(own, part, school, name=name, begin=weights(None), key=key)
 

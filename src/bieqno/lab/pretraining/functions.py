@@ -1,23 +1,38 @@
-"""Random functions to learn from, and where they are observed: smooth or rough, of several scales, with jumps and periods.
+"""Random functions to learn from: smooth or rough, of several scales, with jumps and periods, additive or interacting.
 
 All are defined on the unit cube of one to `MAX_DIMENSION` dimensions; columns beyond a task's dimension are zero. Gaussian
 processes are drawn as sums of random waves, whose frequencies follow a normal law (squared exponential) or Student's
 (Matern): any number of values in linear time.
 """
 
-from typing import NamedTuple
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from bieqno.lab.pretraining.designs import ANY, Kind, choose, draw_layout, draw_noise, draw_targets, nearest_rows
 from bieqno.regression.data import Data
 from bieqno.regression.pretrained.correction import MAX_DIMENSION
-from bieqno.regression.pretrained.neighbours import NEIGHBOURS, spread_rows
+from bieqno.regression.pretrained.neighbours import spread_rows
 
-LEAST = 8  # observations of a task at least
 WAVES, JUMPS = 96, 6
+FAMILIES = {
+    "smooth or rough": 0.20,
+    "two scales": 0.07,
+    "fine in a region": 0.10,
+    "fading in": 0.04,
+    "steps": 0.17,
+    "two levels": 0.08,
+    "steps on waves": 0.07,
+    "sawtooth": 0.05,
+    "periodic": 0.04,
+    "kinks": 0.03,
+    "additive": 0.06,
+    "interaction": 0.05,
+    "periodic with trend": 0.04,
+}
+"""Kinds of functions, and how often each is drawn."""
+_IRRELEVANT = 0.2  # share of functions that do not depend on all inputs
 
 
 class Task(eqx.Module):
@@ -49,16 +64,16 @@ class RandomTasks(eqx.Module):
         """Draw tasks, stacked along a first axis."""
         return jax.vmap(self.draw)(jax.random.split(key, self.batch_size))
 
-    def draw(self, key: PRNGKeyArray) -> Task:
-        """Draw one task."""
-        layout_key, target_key, function_key, level_key, noise_key = jax.random.split(key, 5)
-        layout = draw_layout(layout_key, self.observations)
+    def draw(self, key: PRNGKeyArray, family: Kind = ANY, design: Kind = ANY, noise: Kind = ANY) -> Task:
+        """Draw one task, of any kinds or of those of the given numbers in `FAMILIES`, `DESIGNS` and `NOISES`."""
+        layout_key, target_key, function_key, noise_key = jax.random.split(key, 4)
+        layout = draw_layout(layout_key, self.observations, design)
         points = draw_targets(target_key, layout, self.candidates)
-        f = draw_function(function_key, jnp.concatenate([layout.inputs, points]), layout.dimension, layout.spacing)
+        x = jnp.concatenate([layout.inputs, points])
+        f = draw_function(function_key, x, layout.dimension, layout.spacing, family)
         seen = jnp.concatenate([layout.mask, jnp.ones(self.candidates, bool)])
         f = (f - jnp.mean(f, where=seen)) / (jnp.std(f, where=seen) + 1e-3)
-        noise = jnp.exp(jax.random.uniform(level_key, minval=jnp.log(2e-3), maxval=jnp.log(0.6)))
-        y = f + noise * jax.random.normal(noise_key, f.shape)
+        y = f + draw_noise(noise_key, x, noise)
         rows = len(layout.mask)
         data = Data(layout.inputs, y[:rows], jnp.zeros(rows), layout.mask)
         centres = jax.vmap(lambda x: nearest_rows(x, data)[0])(points)
@@ -70,64 +85,12 @@ class RandomTasks(eqx.Module):
         return Task(data, points, y[rows:][chosen], mask, layout.dimension)
 
 
-def nearest_rows(point: Float[Array, "d"], data: Data) -> Int[Array, "k"]:
-    """Find the rows of the nearest observations by comparing with all, nearest first and padded by -1."""
-    count = min(NEIGHBOURS, len(data.mask))
-    distance = jnp.where(data.mask, jnp.sum((data.inputs - point) ** 2, axis=1), jnp.inf)
-    negative, rows = jax.lax.top_k(-distance, count)
-    return jnp.pad(jnp.where(jnp.isfinite(negative), rows, -1), (0, NEIGHBOURS - count), constant_values=-1)
-
-
-class Layout(NamedTuple):
-    """Places of observations in the unit cube, in random order."""
-
-    inputs: Float[Array, "m d"]
-    mask: Bool[Array, "m"]
-    dimension: Int[Array, ""]
-    spacing: Float[Array, ""]
-
-
-def draw_layout(key: PRNGKeyArray, most: int) -> Layout:
-    """Draw the dimension, the number of observations (uniform in its logarithm) and their places."""
-    size_key, dimension_key, order_key, place_key, kind_key, grid_key, power_key = jax.random.split(key, 7)
-    dimension = 1 + jax.random.choice(dimension_key, MAX_DIMENSION, p=jnp.array([0.5, 0.33, 0.1, 0.07]))
-    fewest = jnp.minimum(LEAST * dimension, most)
-    count = jnp.exp(jax.random.uniform(size_key, minval=jnp.log(fewest), maxval=jnp.log(most + 0.99))).astype(jnp.int32)
-    scattered = jax.random.uniform(place_key, (most, MAX_DIMENSION))
-    crowded = scattered ** jnp.exp(jax.random.uniform(power_key, (MAX_DIMENSION,), minval=-0.7, maxval=0.7))
-
-    # A grid of as many places along each input as the number allows, met in random order.
-    side = jnp.floor(count ** (1 / dimension) + 1e-4).astype(jnp.int32)
-    cells = side**dimension
-    order = jnp.argsort(jnp.where(jnp.arange(most) < cells, jax.random.uniform(order_key, (most,)), 2.0))
-    digits = (order[:, None] // side ** jnp.arange(MAX_DIMENSION)) % side
-    shake_key, ends_key = jax.random.split(grid_key)
-    shake = jnp.array([0.0, 0.0, 0.5])[jax.random.randint(shake_key, (), 0, 3)]
-    grid = (digits + 0.5 + shake * (scattered - 0.5)) / side
-    with_ends = 0.5 + (grid - 0.5) * side / jnp.maximum(side - 1, 1)
-    grid = jnp.where(jax.random.bernoulli(ends_key), grid, with_ends)
-
-    kind = jax.random.choice(kind_key, 3, p=jnp.array([0.55, 0.3, 0.15]))
-    inputs = jnp.where(jnp.arange(MAX_DIMENSION) < dimension, jnp.stack([scattered, grid, crowded])[kind], 0)
-    number = jnp.where(kind == 1, cells, count)
-    return Layout(inputs, jnp.arange(most) < number, dimension, number.astype(inputs.dtype) ** (-1 / dimension))
-
-
-def draw_targets(key: PRNGKeyArray, layout: Layout, count: int) -> Float[Array, "t d"]:
-    """Draw test points: two of three anywhere, the others near an observation."""
-    place_key, row_key, offset_key = jax.random.split(key, 3)
-    anywhere = jax.random.uniform(place_key, (count, MAX_DIMENSION))
-    rows = jax.random.randint(row_key, (count,), 0, jnp.sum(layout.mask))
-    near = layout.inputs[rows] + 0.6 * layout.spacing * jax.random.normal(offset_key, (count, MAX_DIMENSION))
-    chosen = jnp.where((jnp.arange(count) % 3 == 0)[:, None], near, anywhere)
-    return jnp.where(jnp.arange(MAX_DIMENSION) < layout.dimension, chosen, 0)
-
-
 def draw_function(
-    key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""], spacing: Float[Array, ""]
+    key: PRNGKeyArray, x: Float[Array, "n d"], dimension: Int[Array, ""], spacing: Float[Array, ""], family: Kind = ANY
 ) -> Float[Array, "n"]:
     """Draw the values at `x` of a random function of a random kind, with scales down to the `spacing` of the observations."""
-    keys = jax.random.split(key, 14)
+    relevance_key, additive_key, *keys = jax.random.split(key, 16)
+    x = x * _relevant(relevance_key, dimension)
     log_spacing = jnp.log(spacing)
     length = jnp.exp(jax.random.uniform(keys[0], minval=log_spacing + jnp.log(0.7), maxval=jnp.log(1.5)))
     shorter = jnp.maximum(length * jnp.exp(-jax.random.uniform(keys[1], maxval=jnp.log(10.0))), 0.7 * spacing)
@@ -144,24 +107,40 @@ def draw_function(
     phase = x @ _direction(keys[11], dimension) / jnp.maximum(period, 3 * spacing) + threshold
     harmonics = jax.random.normal(keys[13], (2, 4)) / jnp.arange(1, 5)
     turns = 2 * jnp.pi * phase[:, None] * jnp.arange(1, 5)
-    kinds = [
-        (0.24, coarse),
-        (0.08, coarse + fine),
-        (0.12, coarse + fine * region),
-        (0.05, coarse + fine * jax.nn.sigmoid(4 * (field - threshold))),  # fading in
-        (0.20, steps),
-        (0.09, (field > threshold).astype(x.dtype)),  # two levels
-        (0.08, coarse + 2 * steps * jnp.abs(threshold)),
-        (0.06, (phase % 1.0) * (1 + 0.3 * field * (threshold > 0))),  # sawtooth
-        (0.05, jnp.cos(turns) @ harmonics[0] + jnp.sin(turns) @ harmonics[1]),  # periodic
-        (0.03, jnp.abs(coarse - threshold)),  # kinks
-    ]
-    shares, values = zip(*kinds, strict=True)
-    return jnp.stack(values)[jax.random.choice(keys[12], len(kinds), p=jnp.array(shares))]
+    periodic = jnp.cos(turns) @ harmonics[0] + jnp.sin(turns) @ harmonics[1]
+    values = (
+        coarse,
+        coarse + fine,
+        coarse + fine * region,
+        coarse + fine * jax.nn.sigmoid(4 * (field - threshold)),
+        steps,
+        (field > threshold).astype(x.dtype),
+        coarse + 2 * steps * jnp.abs(threshold),
+        (phase % 1.0) * (1 + 0.3 * field * (threshold > 0)),
+        periodic,
+        jnp.abs(coarse - threshold),
+        random_waves(additive_key, x, length, additive=True),
+        coarse * (field + threshold),
+        periodic + 4 * (x - 0.5) @ _direction(keys[12], dimension),
+    )
+    return jnp.stack(values)[choose(keys[12], tuple(FAMILIES.values()), family)]
 
 
-def random_waves(key: PRNGKeyArray, x: Float[Array, "n d"], length: Array, smooth: bool = False) -> Float[Array, "n"]:
-    """Draw a Gaussian process of variance one, squared exponential or Matern, with its own length along each input."""
+def _relevant(key: PRNGKeyArray, dimension: Int[Array, ""]) -> Float[Array, "d"]:
+    """Draw which inputs matter: all in most cases, otherwise a part, of which one is there."""
+    some_key, each_key, one_key = jax.random.split(key, 3)
+    each = jax.random.bernoulli(each_key, 0.5, (MAX_DIMENSION,))
+    one = jnp.arange(MAX_DIMENSION) == jax.random.randint(one_key, (), 0, dimension)
+    return jnp.where(jax.random.bernoulli(some_key, _IRRELEVANT), (each | one).astype(float), 1.0)
+
+
+def random_waves(
+    key: PRNGKeyArray, x: Float[Array, "n d"], length: Array, smooth: bool = False, additive: bool = False
+) -> Float[Array, "n"]:
+    """Draw a Gaussian process of variance one, squared exponential or Matern, with its own length along each input.
+
+    With `additive`, each wave runs along one input: a sum of functions of single inputs.
+    """
     frequency_key, tail_key, law_key, phase_key, stretch_key = jax.random.split(key, 5)
     frequency = jax.random.normal(frequency_key, (WAVES, x.shape[1]))
     if not smooth:
@@ -171,6 +150,8 @@ def random_waves(key: PRNGKeyArray, x: Float[Array, "n d"], length: Array, smoot
         law = jax.random.choice(law_key, 4, p=jnp.array([0.2, 0.15, 0.2, 0.45]))
         tail = jnp.sqrt(degrees[law] / jnp.maximum(squares[:, degrees[law] - 1], 1e-4))
         frequency = frequency * jnp.where(law == 3, 1.0, tail)[:, None]
+    if additive:
+        frequency = jnp.where(jnp.arange(WAVES)[:, None] % x.shape[1] == jnp.arange(x.shape[1]), frequency, 0)
     stretch = jnp.exp(0.25 * jax.random.normal(stretch_key, (x.shape[1],)))
     phase = 2 * jnp.pi * jax.random.uniform(phase_key, (WAVES,))
     return jnp.sqrt(2 / WAVES) * jnp.sum(jnp.cos(x @ (frequency * stretch / length).T + phase), axis=1)

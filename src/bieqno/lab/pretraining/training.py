@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.lab.pretraining.functions import RandomTasks, Task, nearest_rows
+from bieqno.lab.pretraining.designs import nearest_rows
+from bieqno.lab.pretraining.functions import RandomTasks, Task
 from bieqno.regression.metrics import log_losses
 from bieqno.regression.pretrained.correction import Correction
 from bieqno.regression.pretrained.mixture import Moments, learn_context

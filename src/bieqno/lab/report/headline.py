@@ -83,7 +83,9 @@ def headlines(results: Iterable[Result]) -> Iterator[Headline]:
         told = _headline("Filters", first, duels, chart)
         published = list(_filter_duels(studies[first], lambda method: method.endswith("(published)")))
         yield told._replace(sentence=told.sentence + _beside_published(published))
-    duels = {name: list(_regression_duels(part)) for name, part in studies.items() if not pivots.protocols(part)}
+    rest = {name: part for name, part in studies.items() if not pivots.protocols(part)}
+    # Real records are scored by what filters predict, beside other predictions; they are no regression.
+    duels = {name: list(_regression_duels(part)) for name, part in rest.items() if not part.select(metric="calibrated")}
     if any(duels.values()):
         first = _STEP if duels.get(_STEP) else max(duels, key=lambda name: len(duels[name]))
         yield _headline("Regression", first, duels, _step(studies[first], duels[first][0]))

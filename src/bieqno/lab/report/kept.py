@@ -33,12 +33,15 @@ def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -
         raise ValueError(
             f"{target} holds {', '.join(others)}, of which {folder} has no result; remove or run what is missing"
         )
+    page_file = target / PAGE_FILE
+    if page_file.exists() and "<title>bieqno" not in page_file.read_text(encoding="utf-8", errors="replace"):
+        raise ValueError(f"{page_file} is not a page of bieqno, and would be overwritten; choose another folder")
     page = build_page(found, _MOST_NUMBERS)
     target.mkdir(parents=True, exist_ok=True)
     for path, result in numbers.items():
         replace_file(path, _numbers(result).encode())
-    replace_file(target / PAGE_FILE, page.encode())
-    return target / PAGE_FILE
+    replace_file(page_file, page.encode())
+    return page_file
 
 
 def _ours(path: Path) -> bool:

@@ -1,9 +1,11 @@
 """Interactive figures as HTML: native controls, the drawing, a static image for print, and the numbers as table and as CSV."""
 
 import base64
+import hashlib
 import io
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from html import escape
 from urllib.parse import quote
 
@@ -110,7 +112,19 @@ def scripts(charts: Mapping[str, Chart]) -> str:
     data = json.dumps(content, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     # Escaped, so that no text of it ends the element that it is in.
     data = data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
-    return (
-        f'<script type="application/json" id="data">{data}</script>\n<script>{get_plotlyjs()}</script>\n'
-        f'<script>"use strict";\n{asset("page.js")}</script>'
-    )
+    # With the ends of lines that a browser reads, for it compares digests of what it read.
+    code = "\n".join(f"<script>{text}</script>" for text in _code())
+    return f'<script type="application/json" id="data">{data}</script>\n{code}'
+
+
+def allowed_scripts() -> str:
+    """Return what the Content-Security-Policy of a page says of scripts: these and no others are run, by their digests."""
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in _code())
+    return " ".join(f"'sha256-{digest}'" for digest in digests)
+
+
+@cache
+def _code() -> tuple[str, ...]:
+    """Return the scripts of a page: Plotly, and what draws its figures."""
+    both = get_plotlyjs(), f'"use strict";\n{asset("page.js")}'
+    return tuple(text.replace("\r\n", "\n").replace("\r", "\n") for text in both)

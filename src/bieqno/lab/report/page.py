@@ -18,7 +18,7 @@ from bieqno.lab.report.filter_charts import filter_charts
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.findings import Verdict
 from bieqno.lab.report.headline import Headline, headlines
-from bieqno.lab.report.live_figures import image_address, live_figure, scripts
+from bieqno.lab.report.live_figures import allowed_scripts, image_address, live_figure, scripts
 from bieqno.lab.report.pivots import protocols
 from bieqno.lab.report.regression_charts import regression_charts
 from bieqno.lab.report.regression_figures import regression_figures
@@ -75,7 +75,7 @@ def results_in(folder: str | os.PathLike[str]) -> list[tuple[Result, dict[str, b
     for path in found:
         try:
             result = read_result(path)
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise ValueError(f"the result in {path} is incomplete or damaged ({error}); run it again") from error
         first = sources.setdefault(result.experiment, path)
         if first != path:
@@ -99,6 +99,7 @@ def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]], most_numbe
     return Template(asset("page.html")).substitute(
         style=asset("page.css"),
         scripts=scripts(charts),
+        allowed_scripts=allowed_scripts(),
         halves="\n".join(halves),
         counts=", ".join(_verdict(one, f"{verdicts.count(one)} ") for one in get_args(Verdict) if one in verdicts),
         claims="\n".join(_claim(one) for one in judged),

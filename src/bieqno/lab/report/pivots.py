@@ -7,6 +7,7 @@ for each case, with a column per metric; where only one metric was measured, the
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from bieqno.lab.results import Result, Row
@@ -29,14 +30,23 @@ FILTER_METRICS = ERRORS | {
     "energy_score": Metric("energy score", ".2f"),
     "seconds": Metric("seconds for one analysis", ".3g"),
     "mebibytes": Metric("memory of one analysis, MiB", ",.0f"),
+    "processor_seconds": Metric("processor seconds for one analysis, each process", ".3g"),
+    "forecast_seconds": Metric("seconds for one forecast", ".3g", None),
+    "peak_mebibytes": Metric("peak memory of a process, MiB", ",.0f"),
+    "halo_bytes": Metric("bytes that a process sends in one analysis", ",.0f"),
 }
 REGRESSION_METRICS = {
     "rmse": Metric("RMSE", ".3f", short="RMSE", error=True),
     "rmse_near_jump": Metric("RMSE near jumps", ".3f", short="jumps"),
     "nlpd": Metric("NLPD", ".2f", short="NLPD", error=True),
     "log_likelihood": Metric("log-likelihood per value", ".2f", lambda value: -value, "log-likelihood", error=True),
+    "log_score": Metric("log score", ".1f", lambda value: -value, "log score", error=True),
+    "nll": Metric("NLL one step ahead", ".3f", short="NLL", error=True),
+    "efficiency": Metric("Nash-Sutcliffe efficiency", ".3f", lambda value: -value, "NSE", error=True),
+    "share_of_chain": Metric("share of the chain's gain", ".2f", None, "share"),
     "crps": Metric("CRPS", ".3f", short="CRPS"),
     "coverage_95": Metric("coverage of the 95 % interval", ".2f", lambda value: abs(value - 0.95), "95 %"),
+    "calibrated": Metric("PIT within its 95 % band", ".2f", lambda value: -value, "PIT"),
     "epochs": Metric("epochs", ".0f", None, "ep."),
     "seconds": Metric("seconds", ".1f", None, "s"),
 }
@@ -160,7 +170,7 @@ def _regression_pivots(result: Result) -> Iterator[Pivot]:
     shown = [metric for key, metric in REGRESSION_METRICS.items() if key in present]
     single = len(shown) == 1
     groups: dict[str, list[Row]] = {}
-    for row in result.rows:  # of one metric, the cases "family, range" share the table of their family
+    for row in map(_with_size, result.rows):  # of one metric, the cases "family, range" share the table of their family
         groups.setdefault(row.case.rpartition(", ")[0] if single else row.case, []).append(row)
     for case, rows in groups.items():
         n = max(row.n for row in rows)
@@ -179,6 +189,11 @@ def _regression_pivots(result: Result) -> Iterator[Pivot]:
             f"{case_title(about)}; {'mean of ' if n > 1 else ''}{n} data set{'s' if n > 1 else ''}",
             "method", columns, metrics, lines, max(chosen, key=lambda method: chosen[method], default=None),
         )  # fmt: skip
+
+
+def _with_size(row: Row) -> Row:
+    """Return a row whose method names its ensemble size, if it has one: those of filters on real records."""
+    return row if row.ensemble_size is None else replace(row, method=f"{row.method}, N = {row.ensemble_size:,}")
 
 
 def _lines(rows: Sequence[Row], heading: Callable[[Row], str]) -> dict[str, dict[str, Row]]:

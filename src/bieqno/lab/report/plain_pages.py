@@ -18,7 +18,7 @@ from bieqno.lab.methods.filters import TwinTest
 from bieqno.lab.report import filter_charts
 from bieqno.lab.report.charts import Chart, Column, Trace, axis, layout, line, methods_control, truth_line
 from bieqno.lab.report.filter_figures import errors
-from bieqno.lab.report.live_figures import heading, live_figure, scripts
+from bieqno.lab.report.live_figures import allowed_scripts, heading, live_figure, scripts
 from bieqno.lab.report.pivots import pivots
 from bieqno.lab.report.regression_figures import draw_reliability
 from bieqno.lab.report.style import asset, panels, style_of
@@ -35,13 +35,13 @@ _CAPTIONS = json.loads(asset("plain_captions.json"))
 def evaluation_page(found: Evaluation, *, source: str, target: str, inputs: list[str], command: str) -> str:
     """Return the page that shows which method predicts held-out rows best, and whether it is calibrated."""
     scores = f"{source}: trained on {found.trained} rows, scored on {len(found.observed)} others."
-    parts = {"scores": _table(score_rows(found), scores)}
+    parts = {"scores": plain_table(score_rows(found), scores)}
     drawn = {
         "calibration": (_calibration_chart(found), _calibration(found)),
         "scatter": (_scatter_chart(found), _scatter(found)),
     }
     title = f"How well is {target} predicted from {', '.join(inputs)}?"
-    return _page("evaluation.html", title, parts, drawn, verdict=evaluation_verdict(found), command=command)
+    return plain_page("evaluation.html", title, parts, drawn, verdict=evaluation_verdict(found), command=command)
 
 
 def evaluation_verdict(found: Evaluation) -> str:
@@ -140,16 +140,16 @@ def comparison_page(
             chosen = ", ".join(f"{key} {value:g}" for key, value in one.settings.items())
             settings.append([style_of(one.method).label, str(one.case.about["ensemble_size"]), chosen])
     parts = {
-        "scores": _table(comparison_rows(entries), caption),
-        "spreads": _table(plain_rows(pivots(result)[1]), _CAPTIONS["spreads"]),
-        "settings": _table((["filter", "N", "settings"], settings, []), _CAPTIONS["settings"]),
+        "scores": plain_table(comparison_rows(entries), caption),
+        "spreads": plain_table(plain_rows(pivots(result)[1]), _CAPTIONS["spreads"]),
+        "settings": plain_table((["filter", "N", "settings"], settings, []), _CAPTIONS["settings"]),
     }
     drawn = {
         "errors": (filter_charts.errors(result), errors(result)),
         "series": (_series_chart(arrays), _series(arrays)),
     }
     texts = {"verdict": comparison_verdict(entries), "command": command, "setup": setup_text}
-    return _page("comparison.html", "Which filter has the lowest error?", parts, drawn, **texts)
+    return plain_page("comparison.html", "Which filter has the lowest error?", parts, drawn, **texts)
 
 
 def comparison_verdict(entries: Sequence[Outcome[TwinTest]]) -> str:
@@ -204,7 +204,7 @@ def _series_chart(arrays: xr.Dataset) -> Chart:
     return Chart("series", pd.DataFrame(columns), traces, made, [methods_control(methods, methods)])
 
 
-def _page(body: str, title: str, parts: Mapping[str, str], drawn: Drawn, **texts: str) -> str:
+def plain_page(body: str, title: str, parts: Mapping[str, str], drawn: Drawn, **texts: str) -> str:
     """Return a page from the template of its body: `parts` are HTML, `drawn` figures, `texts` are escaped."""
     figures = {}
     for name, (chart, figure) in drawn.items():
@@ -214,10 +214,11 @@ def _page(body: str, title: str, parts: Mapping[str, str], drawn: Drawn, **texts
     filled = Template(asset(body)).substitute(parts, **figures, **{name: escape(text) for name, text in texts.items()})
     script = scripts({name: chart for name, (chart, _) in drawn.items()})
     page = {"title": escape(title), "style": asset("page.css"), "body": filled, "scripts": script}
+    page["allowed_scripts"] = allowed_scripts()
     return Template(asset("plain.html")).substitute(page)
 
 
-def _table(content: PlainTable, caption: str) -> str:
+def plain_table(content: PlainTable, caption: str) -> str:
     """Return a table in which the best cells are marked."""
     headings, rows, best = content
     head = "".join(map(heading, headings))

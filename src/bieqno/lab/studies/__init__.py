@@ -3,31 +3,38 @@
 from bieqno.lab.provenance import provenance, run_key
 from bieqno.lab.results import Result, Row, read_result, write_result
 from bieqno.lab.studies import (
+    coverage,
+    dapper,
     demo,
     ennf_options,
     irregular,
+    joint,
     large,
+    leaf_river,
     linear_gaussian,
     lorenz,
     lorenz_truth,
+    measles,
     mnmef,
     neural_process,
     other_functions,
     psef,
     qg,
     real_data,
+    scale,
     standard,
     step_1d,
     super_filter,
     tables,
     trig_2d,
+    zero_shot,
 )
 from bieqno.lab.study import Cases, Description, Experiment, Progress
 
 _ALL: tuple[Experiment, ...] = (
     *(study.EXPERIMENT for study in (demo, step_1d, trig_2d)),
     *(other_functions.CHIRP, other_functions.KINK),
-    *(study.EXPERIMENT for study in (real_data, tables, neural_process)),
+    *(study.EXPERIMENT for study in (real_data, tables, neural_process, joint, coverage)),
     *(lorenz.LORENZ63, lorenz.LORENZ96, super_filter.EXPERIMENT, ennf_options.EXPERIMENT),
     *(
         lorenz_truth.LORENZ63_TRUTH,
@@ -38,7 +45,12 @@ _ALL: tuple[Experiment, ...] = (
         psef.EXPERIMENT,
         irregular.EXPERIMENT,
         large.EXPERIMENT,
+        scale.EXPERIMENT,
         qg.EXPERIMENT,
+        dapper.EXPERIMENT,
+        measles.EXPERIMENT,
+        leaf_river.EXPERIMENT,
+        zero_shot.EXPERIMENT,
     ),
 )
 EXPERIMENTS = {experiment.name: experiment for experiment in _ALL}

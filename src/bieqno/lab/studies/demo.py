@@ -65,7 +65,7 @@ _CHOICE = {
         windows=250,
         burn_in=50,
         tuning=(4, 120),
-        training={"sizes": {5: 6, 10: 5, 20: 4}, "steps": 500},
+        training={"sizes": {5: 3, 10: 3, 20: 2}, "steps": 500},
     ),
     "real-data": replace(_QUICK["real-data"], repetitions=1, sets=("diabetes",)),
 }

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, PRNGKeyArray
 
 from bieqno.lab.methods.ennf_truth import Mask, truth_study
 from bieqno.lab.methods.filters import FilterSettings
+from bieqno.lab.papers import sparse_ring
 from bieqno.lab.studies import mnmef
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
@@ -20,7 +21,7 @@ DESCRIPTION = Description(
     methods=("EnNF", "LETKF tuned"),
 )
 _STUDENT, _MISSING = {"radius": 10.0}, (0.5, 0.95)
-_QUICK = {"sizes": {5: 8, 10: 6, 20: 4}, "missing": _MISSING, "steps": 1500}
+_QUICK = {"sizes": {5: 4, 10: 3, 20: 2}, "missing": _MISSING, "steps": 1500}
 _LONG = {"sizes": mnmef.LESSONS, "missing": _MISSING, "steps": 10_000}
 _BRIEF = {**mnmef.SMOKE.training, "missing": _MISSING}
 PRESETS = {
@@ -57,7 +58,7 @@ NETWORKS = {network.__name__[1:].replace("_", " "): network for network in _ALL}
 
 def study(s: FilterSettings, run: Run) -> Findings:
     """Train once with places drawn anew in every window, and compare on each network."""
-    system = mnmef.ring(all_observed=True)  # a mask leaves those that are observed
+    system = sparse_ring(all_observed=True)  # a mask leaves those that are observed
     return truth_study(s, run, system, [mnmef.letkf(system)], networks=NETWORKS)
 
 

@@ -15,6 +15,7 @@ import bieqno.assimilation as da
 from bieqno.lab.compare import Arrays, Case, Method, compare
 from bieqno.lab.methods.ennf_truth import train_against_truth
 from bieqno.lab.methods.filters import TwinTest, as_filter, run_filter
+from bieqno.lab.papers import sparse_ring
 from bieqno.lab.results import Row
 from bieqno.lab.studies import mnmef
 from bieqno.lab.study import Description, Experiment, Findings, Run
@@ -65,25 +66,23 @@ def study(s: Settings, run: Run) -> Findings:
     train_key, truth_key, tune_key, run_key = jax.random.split(jax.random.key(run.seed), 4)
 
     def search() -> Arrays:
-        system, (truths, windows) = mnmef.ring(), s.tuning
-        practice = da.make_trials(system, windows, truths=truths, members=s.members, key=tune_key)
-        return mnmef.letkf(system).tune(system, practice, windows // 10, run_key)
+        return mnmef.tuned_settings(s.members, s.tuning, tune_key, run_key)
 
-    trained = cache(lambda: train_against_truth(s, run.between(0.0, 0.5), mnmef.ring(), key=train_key))
+    trained = cache(lambda: train_against_truth(s, run.between(0.0, 0.5), sparse_ring(), key=train_key))
     settled = cache(lambda: run.cases.take("tuning", search))
 
     def learned(size: int) -> da.Filter:
         filter = as_filter(trained()["filter"])
         around = filter.neighbourhoods
-        return filter.at(mnmef.ring(size).neighbourhoods(around.radius, around.reach))
+        return filter.at(sparse_ring(size).neighbourhoods(around.radius, around.reach))
 
     def tuned(size: int) -> da.Filter:
         # With the neighbours that this radius needs and no more, for it is timed.
-        return mnmef.letkf(mnmef.ring(size), float(settled()["radius"])).at(settled())
+        return mnmef.letkf(sparse_ring(size), float(settled()["radius"])).at(settled())
 
     @lru_cache(1)  # both methods see the same truths
     def test(size: int) -> TwinTest:
-        system, truths = mnmef.ring(size), max(1, s.total // size)
+        system, truths = sparse_ring(size), max(1, s.total // size)
         trials = da.make_trials(system, s.windows, truths=truths, members=s.members, spin=60, key=truth_key)
         return TwinTest(system, trials, None, run_key, s.burn_in, da.keep_mean)
 
@@ -91,7 +90,7 @@ def study(s: Settings, run: Run) -> Findings:
         def measure(size: int) -> dict[str, np.ndarray]:
             filter = build(size)
             errors = {} if size in s.timed_only else {"rmse": _errors(filter, test(size))}
-            return errors | _cost(filter, mnmef.ring(size), s.members, run_key)
+            return errors | _cost(filter, sparse_ring(size), s.members, run_key)
 
         return Method(name, measure)
 

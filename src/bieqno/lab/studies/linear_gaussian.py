@@ -29,7 +29,7 @@ DESCRIPTION = Description(
     methods=("EnNF", EXACT, "LETKF tuned", "ETKF tuned"),
 )
 SIZES = (5, 10, 20)
-LESSONS = {5: 12, 10: 8, 20: 6}
+LESSONS = {5: 6, 10: 4, 20: 3}
 PRESETS = {
     "smoke": replace(mnmef.SMOKE, sizes=(5,), tuned_sizes=(5,)),
     "quick": FilterSettings("quick", SIZES, SIZES, 16, 500, 100, (4, 200), training={"sizes": LESSONS, "steps": 1500}),

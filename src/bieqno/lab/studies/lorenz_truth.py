@@ -20,8 +20,8 @@ def against_truth(make: Callable[[], PaperSystem], s: FilterSettings, run: Run) 
     return truth_study(s, run, paper.system, opponents(paper))
 
 
-_SIZES, _TRUTHS = (2, 4, 8, 16, 32, 64), {"sizes": {2: 40, 4: 32, 8: 24, 16: 8, 32: 6}}
-_FEWER = {"sizes": {2: 10, 4: 10, 8: 8, 16: 4, 32: 3}}
+_SIZES, _TRUTHS = (2, 4, 8, 16, 32, 64), {"sizes": {2: 20, 4: 16, 8: 12, 16: 4, 32: 3}}
+_FEWER = {"sizes": {2: 5, 4: 5, 8: 4, 16: 2, 32: 2}}
 _SMOKE_TRUTH = replace(SMOKE, student={"width": 8, "channels": 2}, training={"sizes": {2: 4}, "steps": 4})
 LORENZ63_TRUTH = Experiment(
     "lorenz63-truth",

@@ -7,13 +7,14 @@ grow well beyond what is linear between two observations.
 from dataclasses import replace
 from typing import Any
 
-import jax.numpy as jnp
+from jaxtyping import PRNGKeyArray
 
-from bieqno.assimilation import Lorenz96, Observation, Places, System
+from bieqno.assimilation import System, make_trials
+from bieqno.lab.compare import Arrays
 from bieqno.lab.methods import filters
 from bieqno.lab.methods.ennf_truth import truth_study
 from bieqno.lab.methods.filters import FilterSettings, Tuned, classical_filters
-from bieqno.lab.papers import MNMEF
+from bieqno.lab.papers import MNMEF, sparse_ring
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
@@ -28,8 +29,8 @@ DESCRIPTION = Description(
     methods=("EnNF", "EnNF fine-tuned", *TUNED, "MNMEF (published)", "LETKF (published)"),
 )
 SIZES = (5, 10, 20, 40, 100)
-LESSONS = {5: 10, 10: 6, 20: 4, 40: 4}
-_FINE, _LONG = {"steps": 400, "learning_rate": 3e-4}, {"sizes": {**LESSONS, 100: 4}, "steps": 8000}
+LESSONS = {5: 5, 10: 3, 20: 2, 40: 2}
+_FINE, _LONG = {"steps": 400, "learning_rate": 3e-4}, {"sizes": {**LESSONS, 100: 2}, "steps": 8000}
 _SMALL: dict[str, Any] = {"student": {"width": 8, "channels": 2}, "training": {"sizes": {5: 4}, "steps": 4}}
 SMOKE = replace(filters.SMOKE, sizes=(5,), tuned_sizes=(5,), burn_in=5, **_SMALL)
 PRESETS = {
@@ -39,19 +40,16 @@ PRESETS = {
 }
 
 
-def ring(size: int = 40, *, all_observed: bool = False) -> System:
-    """Return the set-up of the benchmark on a ring of any length, every fourth variable observed or all of them."""
-    model, places, step = Lorenz96(size, 8.0, window=0.15, step=0.03), Places.grid(size, period=float(size)), 4
-    # By a slice where there are many: a list of a quarter of a million numbers would be compiled in.
-    observed = range(0, size, 1 if all_observed else step) if size <= 1000 else lambda z: z[::step]
-    there = None if size <= 1000 else places.at(range(0, size, step))
-    observation, rest = Observation(observed, 1.0), jnp.full(size, 8.0)
-    return System(model, observation, rest, places, 1e3, observation_places=there, spread=1.0)
-
-
 def opponents(system: System, radius: tuple[float, ...] = (4.0, 6.0, 9.0, 13.0, 19.0)) -> dict[str, Tuned]:
     """Return the classical filters of a system, with inflation and radius to be found."""
     return classical_filters(system, inflation=(1.0, 1.03, 1.07, 1.12, 1.2, 1.3, 1.45), radius=radius)
+
+
+def tuned_settings(members: int, tuning: tuple[int, int], truth_key: PRNGKeyArray, run_key: PRNGKeyArray) -> Arrays:
+    """Return inflation and radius of the LETKF, tuned on so many truths of so many windows."""
+    system, (truths, windows) = sparse_ring(), tuning
+    practice = make_trials(system, windows, truths=truths, members=members, key=truth_key)
+    return letkf(system).tune(system, practice, windows // 10, run_key)
 
 
 def letkf(system: System, *radius: float) -> Tuned:
@@ -67,8 +65,8 @@ def study(s: FilterSettings, run: Run) -> Findings:
         for size, value in values.items()
         if size in s.sizes
     ]
-    tuned = opponents(ring())
-    return truth_study(s, run, ring(), [tuned[name] for name in TUNED], published=published)
+    tuned = opponents(sparse_ring())
+    return truth_study(s, run, sparse_ring(), [tuned[name] for name in TUNED], published=published)
 
 
 EXPERIMENT = Experiment("mnmef", DESCRIPTION, PRESETS, study)

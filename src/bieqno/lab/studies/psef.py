@@ -36,7 +36,7 @@ MAPS: dict[str, Callable[[Float[Array, "m"]], Float[Array, "m"]]] = {
     "arctan": jnp.arctan,
 }
 SIZES = (5, 10, 20, 40, 100)
-LESSONS = {5: 10, 10: 6, 20: 4, 40: 3}
+LESSONS = {5: 5, 10: 3, 20: 2, 40: 2}
 PRESETS = {
     "smoke": mnmef.SMOKE,
     "quick": FilterSettings("quick", SIZES, SIZES, 8, 400, 100, (4, 150), training={"sizes": LESSONS, "steps": 1200}),

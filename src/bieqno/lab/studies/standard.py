@@ -17,7 +17,7 @@ DESCRIPTION = Description(
     methods=("EnNF", "LETKF tuned", "ETKF tuned"),
 )
 SIZES = (5, 7, 10, 20, 40)
-LESSONS = {5: 10, 10: 6, 20: 4, 40: 3}
+LESSONS = {5: 5, 10: 3, 20: 2, 40: 1}
 INFLATIONS = (1.0, 1.01, 1.02, 1.03, 1.045, 1.06, 1.09, 1.13)
 RADII = (5.0, 8.0, 11.0, 14.5, 18.0, 24.0)
 PRESETS = {

@@ -1,15 +1,12 @@
-"""Read a system file, import the objects that it names, and check that all fits together before anything is run.
+"""Read a system file, import the objects that it names, and check that all fits together before anything is run."""
 
-To import a module is to run it: a system file is a program of its owner, and no safer than one.
-"""
-
-import importlib
-import sys
+import functools
+import os
 import tomllib
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import equinox as eqx
@@ -18,10 +15,34 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation import EnKF, Filter, Observation, Places, System, Trials, make_trials, spin_up
-from bieqno.assimilation.models.forecast import AbstractEnsembleModel, forecast
-from bieqno.lab.system_files.schema import Settings, TruthTable, check_table
-from bieqno.lab.texts import did_you_mean
+from bieqno.assimilation import (
+    BMIModel,
+    EnKF,
+    Filter,
+    LocalEnNF,
+    Members,
+    Observation,
+    Places,
+    Program,
+    System,
+    Trials,
+    load_filter,
+    make_trials,
+    spin_up,
+)
+from bieqno.assimilation.trials import usable_cores
+from bieqno.lab.system_files.objects import (
+    check_array,
+    check_callable,
+    check_filter,
+    check_instance,
+    check_model,
+    find_object,
+)
+from bieqno.lab.system_files.schema import ModelTable, Settings, TruthTable, check_table
+
+MODELS = ("object", "command", "bmi")  # keys that name a model
+PRETRAINED = "pretrained"  # in place of the file of a filter: the one that ships
 
 
 @dataclass(frozen=True)
@@ -43,147 +64,137 @@ class SystemFile:
         observations = jax.vmap(lambda series: series.rebuilt())(trials.twins.observations)
         return eqx.tree_at(lambda t: t.twins.observations, trials, observations)
 
-    def ensemble(self, members: int, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
-        """Return a first ensemble for observations whose truth is not known."""
-        if self.first is None:
+    def ensemble(self, members: int, *, driven: bool = False, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Return a first ensemble for observations whose truth is not known; a model that is driven has no free run."""
+        if self.first is None and not driven:
             # Far apart in time, so that the states are nearly independent.
             return spin_up(self.system, 100 + 10 * members, key=key)[100::10]
-        first = jnp.asarray(self.first, float)
+        first = self.system.state if self.first is None else jnp.asarray(self.first, float)
         if first.ndim == 1:
             return first + self.spread * jax.random.normal(key, (members, self.system.size))
         if len(first) < members:
             raise ValueError(f"{self.path}: 'first' in [ensemble] has {len(first)} members, {members} are needed")
         return first[:members]
 
+    def load_filter(self, path: Path, inputs: Any = None) -> Filter:
+        """Return the filter in a file, the one that ships (`PRETRAINED`), or the object that ``my_model:filter`` names.
 
-def read_system_file(path: Path) -> SystemFile:
-    """Read a system file and import what it names; what is wrong is a ValueError that names file and key."""
+        A ValueError if it does not fit the system.
+        """
+        if str(path) == PRETRAINED and not path.exists():
+            return LocalEnNF.pretrained().at(self.system)
+        named = not path.exists() and ":" in path.name
+        filter = find_object(str(path), self.path.parent) if named else load_filter(path)
+        try:
+            return check_filter(filter, self.system, inputs)
+        except ValueError as error:
+            raise ValueError(f"{path} does not fit {self.path}; train it anew ({error})") from error
+
+
+@dataclass(frozen=True)
+class _Named:
+    """The objects that a file's settings name: find and check them; errors name file and key."""
+
+    path: Path
+    settings: Settings
+
+    def find(self, table: str, key: str, check: Callable[[Any], Any]) -> Any:
+        """Return an object that the file names, checked; None if it names none."""
+        name = getattr(getattr(self.settings, table), key, None)
+        try:
+            return None if name is None else check(find_object(name, self.path.parent))
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self.path}: {key!r} in [{table}], {name!r}: {error}") from error
+
+    def places(self, table: str, count: int, period: Any) -> Places | None:
+        """Return the places of a table's items, given as such or by their positions."""
+
+        def place(item: Any) -> Places:
+            positions = check_array(item, f"{count} positions, one row each", (count,), (count, None))
+            axes = positions[0].size
+            if isinstance(period, tuple) and len(period) != axes:
+                raise ValueError(f"'period' has {len(period)} numbers, 'positions' have {axes} coordinates")
+            return Places(positions.reshape(count, axes), period=period)
+
+        example = "Places.grid(40, period=40.0)"
+        given: Places | None = self.find(table, "places", lambda item: check_instance(item, Places, example))
+        return given or self.find(table, "positions", place)
+
+    def model(self, state: Float[Array, "n"], inputs: Any) -> Any:
+        """Return the model: an object, a program, or a class with the Basic Model Interface."""
+        if self.settings.model.object is not None:
+            return self.find("model", "object", lambda item: check_model(check_callable(item), state, inputs))
+        if inputs is not None:
+            raise ValueError(f"{self.path}: inputs are for a model in Python, named by 'object' in [model]")
+        return _outside(self.settings.model, self.find("model", "bmi", lambda item: item), self.path, state)
+
+
+def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
+    """Read a system file and import what it names; what is wrong is a ValueError that names file and key.
+
+    Inputs are those of one window, with which a model that is driven can be tried.
+    """
     try:
         settings = check_table(Settings, tomllib.loads(path.read_text(encoding="utf-8")))
         _check_numbers(settings)
     except ValueError as error:  # of TOML, too
         raise ValueError(f"{path}: {error}") from error
-
-    def find(table: str, key: str, convert: Callable[[Any], Any]) -> Any:
-        """Return an object that the file names, converted; None if it names none."""
-        name = getattr(getattr(settings, table), key, None)
-        try:
-            return None if name is None else convert(find_object(name, path.parent))
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{path}: {key!r} in [{table}], {name!r}: {error}") from error
-
-    def find_places(table: str, count: int, period: Any) -> Places | None:
-        def place(item: Any) -> Places:
-            positions = _array(item, f"{count} positions, one row each", (count,), (count, None)).reshape(count, -1)
-            axes = positions.shape[1]
-            if isinstance(period, tuple) and len(period) != axes:
-                raise ValueError(f"'period' has {len(period)} numbers, 'positions' have {axes} coordinates")
-            return Places(positions, period=period)
-
-        given: Places | None = find(
-            table, "places", lambda item: _instance(item, Places, "Places.grid(40, period=40.0)")
-        )
-        return given or find(table, "positions", place)
-
-    state = jnp.asarray(
-        find("model", "state", lambda item: _array(item, "a state, a vector of numbers", (None,))), float
-    )
-    model = find("model", "object", lambda item: _tried(_object(item), state))
-    observation = find("observation", "object", lambda item: _instance(item, Observation, "Observation([0, 2], 1.0)"))
-    n, m = len(state), find("observation", "object", lambda item: item.size(len(state)))
+    except RecursionError as error:
+        raise ValueError(f"{path}: tables or lists are nested too deeply") from error
+    named = _Named(path, settings)
+    vector = "a state, a vector of numbers"
+    state = jnp.asarray(named.find("model", "state", lambda item: check_array(item, vector, (None,))), float)
+    model = named.model(state, inputs)
+    example = "Observation([0, 2], 1.0)"
+    observation = named.find("observation", "object", lambda item: check_instance(item, Observation, example))
+    n, m = len(state), named.find("observation", "object", lambda item: item.size(len(state)))
+    for table, numbers in _numbers(settings).items():
+        check_memory(f"{path}: [{table}]", n * numbers)
     either = f"a state ({n},) or members (N, {n})"
-    first = find("ensemble", "first", lambda item: _array(item, either, (n,), (None, n)))
-    spread = np.asarray(settings.ensemble.spread, float)
-    if spread.shape not in {(), (n,)}:
+    first = named.find("ensemble", "first", lambda item: check_array(item, either, (n,), (None, n)))
+    if np.shape(settings.ensemble.spread) not in {(), (n,)}:
         raise ValueError(f"{path}: 'spread' in [ensemble] is one number or {n}, got {settings.ensemble.spread}")
-    places = find_places("model", n, settings.model.period)
-    others = find_places("observation", m, None if places is None else places.period)
+    spread = jnp.full(n, jnp.asarray(settings.ensemble.spread, float))
+    places = named.places("model", n, settings.model.period)
+    others = named.places("observation", m, None if places is None else places.period)
     try:
-        limit, about = (
-            settings.model.limit,
-            dict[str, Any](observation_places=others, spread=jnp.full(n, spread, float)),
-        )
-        system = System(model, observation, state, places, limit, **about)
+        about: dict[str, Any] = {"observation_places": others, "spread": spread}
+        system = System(model, observation, state, places, settings.model.limit, **about)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-    teacher = find("training", "teacher", lambda item: check_filter(_object(item), system)) or EnKF(centred=False)
+    given = named.find("training", "teacher", lambda item: check_filter(check_callable(item), system))
     window = settings.model.window or float(getattr(model, "window", 1.0))
-    return SystemFile(path, settings, system, window, jnp.full(n, spread, float), first, teacher)
+    return SystemFile(path, settings, system, window, spread, first, given or EnKF(centred=False))
 
 
-def find_object(name: str, folder: Path) -> Any:
-    """Return the object that a text such as ``my_model:observation`` names, from the folder or what is installed.
-
-    Example:
-        >>> find_object("math:pi", Path("."))
-        3.141592653589793
-        >>> find_object("math:pii", Path("."))
-        Traceback (most recent call last):
-        ...
-        ValueError: the module math has no 'pii'; did you mean 'pi'?
-    """
-    module_name, colon, path = name.partition(":")
-    if not (colon and module_name and path):
-        raise ValueError(f"expected 'module:object', as in 'my_model:model', got {name!r}")
-    found: Any = _import(module_name, folder.resolve())
-    for part in path.split("."):
-        if not hasattr(found, part):
-            names = [other for other in dir(found) if not other.startswith("_")]
-            raise ValueError(f"the module {module_name} has no {path!r}; {did_you_mean(part, names)}")
-        found = getattr(found, part)
-    return found
-
-
-def _tried(model: Any, state: Float[Array, "n"]) -> Any:
-    """Return a model that runs for one window, so that one that does not is reported by its own error."""
+def _outside(table: ModelTable, bmi: Any, path: Path, state: Float[Array, "n"]) -> Members:
+    """Return the model of a program, or of a class with the Basic Model Interface; threads run it unless others do."""
+    folder = path.parent.resolve()
+    given = "'command'" if table.command else "'bmi'"
     try:
-        after = forecast(model, jnp.stack([state, state]), key=jax.random.key(0))
-    except Exception as error:  # whatever the user's own code may raise
-        raise ValueError(f"it fails on a state of {len(state)} variables: {type(error).__name__}: {error}") from error
-    if not np.isfinite(np.asarray(after)).all():
-        raise ValueError("it gives values that are not finite one window after 'state'")
+        run_one: Program | BMIModel
+        if table.command:
+            run_one, timeout = Program(table.command, table.exchange, str(folder), table.timeout), None
+        else:
+            config = str(folder / table.config) if table.config else ""
+            run_one, timeout = BMIModel(bmi, config, table.variables or (), table.window), table.timeout
+        threads = functools.partial(ThreadPoolExecutor, usable_cores())
+        model: Members = check_model(Members(run_one, threads, table.retries, timeout, table.survivors), state)
+    except (ValueError, ImportError) as error:
+        raise ValueError(f"{path}: {given} in [model]: {error}") from error
     return model
-
-
-def check_filter(filter: Any, system: System) -> Filter:
-    """Return the filter if it takes ensembles and observations of a system, a ValueError if not; nothing is computed."""
-    if not callable(filter):
-        raise ValueError(f"expected a filter, got {type(filter).__name__}")
-    ensemble = jnp.stack([system.state] * 4)
-    observed = system.observation.window(jnp.zeros(system.observed), start=ensemble)
-    try:
-        shape = jax.eval_shape(lambda members: filter(members, observed, key=jax.random.key(0)), ensemble).shape
-    except Exception as error:  # whatever the user's own code may raise
-        raise ValueError(f"it does not work as a filter: {type(error).__name__}: {error}") from error
-    if shape != ensemble.shape:
-        raise ValueError(f"a filter keeps the shape {ensemble.shape} of an ensemble, got {shape}")
-    return filter
-
-
-def _import(name: str, folder: Path) -> ModuleType:
-    top = name.split(".")[0]
-    own = (folder / f"{top}.py").exists() or (folder / top / "__init__.py").exists()
-    loaded = Path(getattr(sys.modules.get(top), "__file__", None) or "/").resolve()
-    if own and folder not in loaded.parents:  # perhaps a module of the same name that another system file named
-        for other in [other for other in sys.modules if other.split(".")[0] == top]:
-            del sys.modules[other]
-        importlib.invalidate_caches()
-    if str(folder) not in sys.path[:1]:
-        sys.path.insert(0, str(folder))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise ValueError(f"the module {name} needs {error.name!r}, which is not installed") from error
-        hint = did_you_mean(name, [path.stem for path in sorted(folder.glob("*.py"))])
-        raise ValueError(f"there is no module {name!r} in {folder} or installed; {hint}") from error
-    except Exception as error:  # whatever the user's own code may raise
-        raise ValueError(f"importing the module {name} failed: {type(error).__name__}: {error}") from error
 
 
 def _check_numbers(settings: Settings) -> None:
     compare, training, model, observation = settings.compare, settings.training, settings.model, settings.observation
     placed = model.places or model.positions
+    named = [key for key in MODELS if getattr(model, key) is not None]
+    if len(named) != 1:
+        raise ValueError(f"[model] names one of 'object', 'command' and 'bmi', got {' and '.join(named) or 'none'}")
+    if model.bmi and not model.variables:
+        raise ValueError("'bmi' in [model] needs 'variables', those that make up the state")
+    if model.survivors > 1:
+        raise ValueError(f"'survivors' in [model] is a share of at most 1, got {model.survivors}")
     if compare.burn_in >= compare.windows:
         found = f"it is {compare.burn_in} of {compare.windows} 'windows'"
         raise ValueError(f"'burn_in' in [compare] leaves nothing: {found}")
@@ -201,29 +212,17 @@ def _check_numbers(settings: Settings) -> None:
             raise ValueError(f"'missing' in [training] is two shares from low to high, got {list(missing)}")
 
 
-def _object(item: Any) -> Any:
-    """Return something to call, or a model, that is not a class."""
-    if isinstance(item, type):
-        raise ValueError(f"it is a class; make an object of it in your module, as in my_object = {item.__name__}(...)")
-    if not (callable(item) or isinstance(item, AbstractEnsembleModel)):
-        raise ValueError(f"expected something to call, got {type(item).__name__}")
-    return item
+def _numbers(settings: Settings) -> dict[str, int]:
+    """Return how many states each table needs at once."""
+    compare, training = settings.compare, settings.training
+    needed = {"ensemble": settings.ensemble.members, "compare": max(compare.sizes) + compare.truths * compare.windows}
+    if isinstance(training, TruthTable):
+        return needed | {"training": max(training.sizes) * max(training.truths or (1,))}
+    return needed | {"training": training.truths * training.windows * training.teacher_members}
 
 
-def _instance(item: Any, cls: type[Any], example: str) -> Any:
-    if not isinstance(item, cls):
-        kind = (item if isinstance(item, type) else type(item)).__name__
-        raise ValueError(f"expected a bieqno.assimilation.{cls.__name__}, as in {example}, got {kind}")
-    return item
-
-
-def _array(item: Any, what: str, *shapes: tuple[int | None, ...]) -> Float[np.ndarray, "..."]:
-    """Return an object as finite numbers of one of some shapes, None for any length."""
-    values = np.asarray(item, float)
-    alike = (shape for shape in shapes if len(shape) == values.ndim)
-    fits = any(all(k in (None, n) for k, n in zip(shape, values.shape, strict=True)) for shape in alike)
-    if not values.size or not fits:
-        raise ValueError(f"expected {what}, got shape {values.shape}")
-    if not np.isfinite(values).all():
-        raise ValueError("it holds values that are not finite")
-    return values
+def check_memory(what: str, numbers: int) -> None:
+    """Refuse what needs more numbers at once than the machine has memory for, before minutes are spent on it."""
+    there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**40
+    if 4 * numbers > there:
+        raise ValueError(f"{what}: this needs {4 * numbers / 1e9:,.0f} GB at once, the machine has {there / 1e9:,.0f}")

@@ -24,8 +24,16 @@ NotNegativeCount = Annotated[int, "at least", 0]
 class ModelTable(NamedTuple):
     """``[model]``: objects are named as ``module:object``."""
 
-    object: str  # the dynamics, from one state to the state one window later
     state: str  # a state near the attractor, from which truths are spun up
+    object: str | None = None  # the dynamics, from one state to the state one window later, or a `Members`; or ...
+    command: str | None = None  # ... a program that is run once per member and window, see `Program`; or ...
+    exchange: str = "binary"  # (the form of its files: binary or netcdf)
+    bmi: str | None = None  # ... a class with the Basic Model Interface, ...
+    config: str | None = None  # ... its configuration file, ...
+    variables: tuple[str, ...] | None = None  # ... and those of its variables that make up the state
+    timeout: Positive | None = None  # seconds after which a member outside JAX is given up
+    retries: NotNegativeCount = 1  # how often a member outside JAX that failed is run again
+    survivors: Positive = 0.8  # smallest share of members whose forecast may be left; the others are redrawn
     window: Positive | None = None  # time between observations; the model's own if it has one, otherwise 1
     limit: Positive = 1e3  # absolute value that no valid state reaches; beyond it a run has diverged
     places: str | None = None  # a `Places` of the variables, for local filters; or ...
@@ -83,7 +91,7 @@ class TruthTable(NamedTuple):
     sizes: tuple[Count, ...] = (3, 5, 10, 20)  # ensemble sizes
     truths: tuple[Count, ...] | None = None  # of each size; if not given, fewer for larger ensembles
     missing: tuple[NotNegative, ...] = (0.0, 0.0)  # smallest and largest share of missing observations
-    unroll: Count | None = None  # windows that are differentiated through; 4, or 1 if the model cannot be
+    unroll: Count | None = None  # windows that are differentiated through; 8, or 1 if the model cannot be
     learning_rate: Positive = 3e-3
 
 
@@ -199,6 +207,8 @@ def _expected(value: Any, hint: Any) -> str | None:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         base, relation, bound = arguments
+        if isinstance(value, (int, float)) and abs(value) > 1e300:
+            return "a number that is finite"
         compared = {"at least": operator.ge, "more than": operator.gt}[relation]  # neither is true of a NaN
         return _expected(value, base) or (None if compared(value, bound) else f"{relation} {bound}")
     if origin in (types.UnionType, typing.Union):
@@ -208,7 +218,7 @@ def _expected(value: Any, hint: Any) -> str | None:
         return None if None in wrong else " or ".join(filter(None, wrong))
     if origin is tuple:
         if not isinstance(value, list) or not value:
-            return "a list of numbers"
+            return "a list of texts" if arguments[0] is str else "a list of numbers"
         return next(filter(None, (_expected(item, arguments[0]) for item in value)), None)
     names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
     fits = isinstance(value, bool) == (hint is bool) and isinstance(value, (int, float) if hint is float else hint)

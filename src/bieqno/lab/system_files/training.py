@@ -9,7 +9,8 @@ from jaxtyping import PRNGKeyArray
 
 from bieqno.assimilation import AgainstTruth, EnNF, Imitation, LearnedGain, LocalEnNF, Validation, teach, train_filter
 from bieqno.assimilation.training import FilterResult
-from bieqno.lab.system_files.reading import SystemFile, find_object
+from bieqno.lab.system_files.objects import find_object
+from bieqno.lab.system_files.reading import SystemFile
 from bieqno.lab.system_files.schema import EnNFTable, ImitationTable, LocalTable
 from bieqno.training import Progress
 

@@ -8,6 +8,7 @@ With ``u = L^-1 z`` for the standardised values z of a block, ``u = W u_parent +
 and memory are linear in the number of points.
 """
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +22,7 @@ from bieqno.gaussian import AbstractGaussian
 from bieqno.regression.pretrained.ard import ARDProcess
 
 ONE_BLOCK, BLOCK = 1024, 192  # most points of a dense joint distribution, and of a block where there are more
+_FEW = 64  # independent points of a block
 _MOST_SHARED = 1 - 1e-6  # of the variance with other points: keeps decompositions finite
 
 
@@ -105,20 +107,28 @@ class ChainGaussian(AbstractGaussian):
 
     def marginal(self, indices: Any) -> "ChainGaussian":
         """Return the joint distribution of some of the points, dense, in the order of `indices`."""
-        indices = np.asarray(indices)
-        if np.any((indices >= self.size) | (indices < -self.size)):
-            raise IndexError(f"indices must lie within {self.size} points, got {indices}")
-        indices = indices % self.size
+        indices = self._checked(indices)
         return ChainGaussian.dense(self.mean[indices], self._covariance(indices))
 
     def condition(self, indices: Any, values: Any) -> "ChainGaussian":
         """Return the distribution of the other points, dense, in their order, given the values of those of `indices`."""
-        indices = np.asarray(indices) % self.size
+        indices, values = self._checked(indices), np.asarray(values, np.float64)
+        if values.shape != indices.shape:
+            raise ValueError(f"each of {indices.size} indices has one value, got shape {values.shape}")
         rest, C = np.delete(np.arange(self.size), indices), self.covariance()
         L = cholesky(C[np.ix_(indices, indices)], lower=True)
         V = solve_triangular(L, C[np.ix_(indices, rest)], lower=True)
-        mean = self.mean[rest] + V.T @ solve_triangular(L, np.asarray(values) - self.mean[indices], lower=True)
+        mean = self.mean[rest] + V.T @ solve_triangular(L, values - self.mean[indices], lower=True)
         return ChainGaussian.dense(mean, C[np.ix_(rest, rest)] - V.T @ V)
+
+    def _checked(self, indices: Any) -> Int[np.ndarray, "k"]:
+        """Return numbers of points, counted from the front; those that count from the back are negative."""
+        found = np.asarray(indices)
+        if found.size and not np.issubdtype(found.dtype, np.integer):
+            raise TypeError(f"indices are whole numbers, got {found.dtype}")
+        if np.any((found >= self.size) | (found < -self.size)):
+            raise ValueError(f"indices must lie within {self.size} points, got {indices}")
+        return found.astype(int) % self.size
 
     def _covariance(self, indices: Int[np.ndarray, "k"]) -> Float[np.ndarray, "k k"]:
         """Return the covariance of some points, block by block."""
@@ -148,6 +158,48 @@ class ChainGaussian(AbstractGaussian):
         return left @ right.T
 
 
+def chains(
+    process: ARDProcess, points: Float[np.ndarray, "n d"], shared: Sequence[Float[np.ndarray, "n"]]
+) -> list[tuple[Block, ...]]:
+    """Return the blocks of chains that are correlated as a process is, given its rows.
+
+    Each of the chains has such a share of the variance at every point that it has in common with other points.
+    """
+    roots = [np.sqrt(np.clip(one, 0, _MOST_SHARED)) for one in shared]
+
+    def factors(rows: Int[np.ndarray, "k"]) -> list[Float[np.ndarray, "k k"]]:
+        C = process.posterior_covariance(points[rows], len(points) <= ONE_BLOCK)
+        least = 1e-9 * np.exp(process.log_variances[0])  # where everything is known, points are independent
+        deviation = np.sqrt(np.maximum(np.diag(C), 0) + least)
+        C = C / np.outer(deviation, deviation)
+        return [_factor(_correlation(C, root[rows])) for root in roots]
+
+    found: list[list[Block]] = [[] for _ in shared]
+    parts = _cut(process.metric(points))
+    centres = np.array([process.metric(points[rows]).mean(axis=0) for rows in parts])
+    for i, rows in enumerate(parts):
+        if not i:
+            for blocks, own in zip(found, factors(rows), strict=True):
+                blocks.append(Block(rows, own, 0, np.zeros((len(rows), 0))))
+            continue
+        parent = int(np.argmin(np.sum((centres[:i] - centres[i]) ** 2, axis=1)))
+        before = len(parts[parent])
+        # Of parent and block together: the lower rows are the link and what it leaves, up to the block's own whitening.
+        for blocks, L in zip(found, factors(np.concatenate([parts[parent], rows])), strict=True):
+            factor = _factor(L[before:] @ L[before:].T)
+            link = solve_triangular(factor, L[before:, :before], lower=True, check_finite=False)
+            blocks.append(Block(rows, factor, parent, link))
+    return [tuple(blocks) for blocks in found]
+
+
+def unlinked(count: int) -> tuple[Block, ...]:
+    """Return the blocks of so many independent values."""
+    rows = [np.arange(i, min(i + _FEW, count)) for i in range(0, count, _FEW)]
+    return tuple(
+        Block(own, np.eye(len(own)), 0, np.zeros((len(own), len(rows[0]) * bool(i)))) for i, own in enumerate(rows)
+    )
+
+
 def chain(
     process: ARDProcess,
     points: Float[np.ndarray, "n d"],
@@ -156,31 +208,14 @@ def chain(
     noise: Float[np.ndarray, "n"],
 ) -> ChainGaussian:
     """Join marginals at points, in which so much of the variance is `noise`, by the correlations of a process."""
-    shared = np.sqrt(np.clip(1 - noise / std**2, 0, _MOST_SHARED))
+    return ChainGaussian(mean, std, chains(process, points, [1 - noise / std**2])[0])
 
-    def correlation(rows: Int[np.ndarray, "k"]) -> Float[np.ndarray, "k k"]:
-        C = process.posterior_covariance(points[rows], len(points) <= ONE_BLOCK)
-        least = 1e-9 * np.exp(process.log_variances[0])  # where everything is known, points are independent
-        deviation = np.sqrt(np.maximum(np.diag(C), 0) + least)
-        C = C / np.outer(deviation, deviation) * np.outer(shared[rows], shared[rows])
-        C[np.diag_indices_from(C)] = 1
-        return C
 
-    blocks: list[Block] = []
-    parts = _cut(process.metric(points))
-    centres = np.array([process.metric(points[rows]).mean(axis=0) for rows in parts])
-    for i, rows in enumerate(parts):
-        if not i:
-            blocks.append(Block(rows, _factor(correlation(rows)), 0, np.zeros((len(rows), 0))))
-            continue
-        parent = int(np.argmin(np.sum((centres[:i] - centres[i]) ** 2, axis=1)))
-        before = len(parts[parent])
-        # Of parent and block together: the lower rows are the link and what it leaves, up to the block's own whitening.
-        L = _factor(correlation(np.concatenate([parts[parent], rows])))
-        factor = _factor(L[before:] @ L[before:].T)
-        link = solve_triangular(factor, L[before:, :before], lower=True, check_finite=False)
-        blocks.append(Block(rows, factor, parent, link))
-    return ChainGaussian(mean, std, tuple(blocks))
+def _correlation(C: Float[np.ndarray, "k k"], root: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k k"]:
+    """Return the correlation of values of which such a part, squared, is correlated."""
+    C = C * np.outer(root, root)
+    C[np.diag_indices_from(C)] = 1
+    return C
 
 
 def _factor(correlation: Float[np.ndarray, "k k"]) -> Float[np.ndarray, "k k"]:

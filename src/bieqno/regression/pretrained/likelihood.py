@@ -47,11 +47,7 @@ class Likelihood:
         """Return the highest value that is found from a start, and where it is; `tied` moves all length scales alike."""
         low, high = np.array(self.bounds).T
         start = np.clip(start, low, high)
-        d = len(start) - 3
-        # Rows of this matrix move the hyperparameters: each by itself, or all length scales together.
-        moves = np.eye(d + 3)
-        if tied:
-            moves = np.concatenate([np.ones((1, d + 3)) * (np.arange(d + 3) < d), moves[d:]])
+        d, moves = len(start) - 3, self.moves(tied)
 
         def loss(free: np.ndarray) -> tuple[float, np.ndarray]:
             value, gradient = self(shape, np.clip(start + free @ moves, low, high))
@@ -63,6 +59,14 @@ class Likelihood:
         options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": 1e-6}
         end = minimize(loss, np.zeros(len(moves)), jac=True, method="L-BFGS-B", bounds=limits, options=options)
         return -float(end.fun), np.clip(start + end.x @ moves, low, high)
+
+    def moves(self, tied: bool) -> Float[np.ndarray, "r p"]:
+        """Return rows that move the hyperparameters: each by itself, or all length scales together."""
+        size = len(self.bounds)
+        moves = np.eye(size)
+        if not tied:
+            return moves
+        return np.concatenate([np.ones((1, size)) * (np.arange(size) < size - 3), moves[size - 3 :]])
 
     def __call__(self, shape: str, theta: Float[np.ndarray, "p"]) -> tuple[float, Float[np.ndarray, "p"]]:
         """Return the value and its gradient."""

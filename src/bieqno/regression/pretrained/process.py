@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 from sklearn.linear_model import RidgeCV
 
+from bieqno.operators.fixed import INFINITE
 from bieqno.regression.data import MIN_NOISE, Scaling, floats
 from bieqno.regression.metrics import HeldOut
 from bieqno.regression.pretrained import experts, leave_one_out
@@ -68,7 +69,8 @@ class LocalProcess(eqx.Module):
     context: Context
     noise: float | None = eqx.field(static=True)  # known standard deviation of the observations, in scaled units
     seed: int = eqx.field(static=True)  # of the choice of the rows that are left out
-    log_bayes_factor: Float[np.ndarray, "n"]  # of the correction, NaN for an observation that was not left out
+    # Of the correction, infinite for an observation that was not left out.
+    log_bayes_factor: Float[np.ndarray, "n"] = eqx.field(metadata={INFINITE: True})
     variance_factor: float
     held_out: HeldOut
     steps: int = eqx.field(static=True, default=0)  # of a fine-tuning of the correction on these observations
@@ -85,7 +87,7 @@ class LocalProcess(eqx.Module):
         per_row = (self.targets, self.trend.leverage, self.log_bayes_factor)
         if not len(self.inputs) or any(values.shape != self.inputs.shape[:1] for values in per_row):
             raise ValueError("there is at least one observation, each with a target, a leverage and a Bayes factor")
-        if np.any(np.abs(self.log_bayes_factor) > MOST_LOG_BAYES_FACTOR):
+        if np.any(np.abs(self.log_bayes_factor[self.log_bayes_factor < np.inf]) > MOST_LOG_BAYES_FACTOR):
             raise ValueError(f"a log Bayes factor is at most {MOST_LOG_BAYES_FACTOR} either way")
         if not 0 < self.variance_factor < np.inf:
             raise ValueError(f"a factor of the variance is one positive number, got {self.variance_factor}")
@@ -156,7 +158,7 @@ class LocalProcess(eqx.Module):
         # The trend knew the row: without it, the error would have been larger by so much.
         known = 1 - self.trend.leverage[rows]
         pair = Pair(*(Moments(values - (values - np.asarray(m)) / known, np.asarray(v)) for m, v in pair))
-        factors = np.full(len(self.inputs), np.nan)
+        factors = np.full(len(self.inputs), np.inf)
         factors[rows] = leave_one_out.log_bayes_factors(values, pair)
         around = left_out_neighbours(KDTree(self.inputs[rows]), rows, self.inputs[centres], without=rows)
         blended = blend(correction_weight(factors, around), pair)
@@ -195,7 +197,7 @@ def condition(
         context=learn(inputs, targets, noise),
         noise=noise,
         seed=seed,
-        log_bayes_factor=np.full(len(y), np.nan),
+        log_bayes_factor=np.full(len(y), np.inf),
         variance_factor=1.0,
         held_out=HeldOut(np.zeros(0), np.zeros(0)),
     ).recalibrated()

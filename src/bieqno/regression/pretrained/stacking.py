@@ -11,7 +11,7 @@ from functools import cache
 from itertools import product
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from bieqno.regression.metrics import HeldOut
 from bieqno.regression.pretrained.mixture import Moments
@@ -19,6 +19,7 @@ from bieqno.regression.pretrained.mixture import Moments
 _PARTS = 10  # weights are multiples of a tenth
 _LEAST_FACTOR = 0.6  # of the variance: mixtures state too much of it where their experts' errors cancel
 _FAR = 25.0  # no squared error over variance counts for more: one outlier does not choose the weights
+_LEAST_REPEATED = 30  # values at places that have others: from fewer the noise is not known by them
 _FLOORS = (1.0, 0.5, 0.25, 0.1, 0.03, 0.01)
 
 
@@ -88,6 +89,30 @@ def least_variance(found: HeldOut, noise: float) -> float:
         if np.mean(worse) <= np.std(worse) / np.sqrt(len(worse)):
             return part * noise
     return 0.0
+
+
+def repeated_variance(values: Float[np.ndarray, "n"], groups: Int[np.ndarray, "n"]) -> float:
+    """Return the variance of values at the same place, their group; 0 if too few are repeated to tell.
+
+    Example:
+        >>> groups = np.repeat(np.arange(30), 2)
+        >>> repeated_variance(np.tile([-1.0, 1.0], 30) + groups, groups), repeated_variance(np.arange(9.0), np.arange(9))
+        (2.0, 0.0)
+    """
+    count = np.bincount(groups)
+    apart = values - (np.bincount(groups, values) / np.maximum(count, 1))[groups]
+    further = len(values) - int(np.count_nonzero(count))
+    return float(np.sum(apart**2) / further) if further >= _LEAST_REPEATED else 0.0
+
+
+def widen(variance: Float[np.ndarray, "n"], factor: float, noise: float) -> Float[np.ndarray, "n"]:
+    """Return variances of which all but the noise is multiplied by a factor.
+
+    Example:
+        >>> widen(np.array([1.0, 3.0]), 2.0, 1.0).tolist()
+        [1.0, 5.0]
+    """
+    return noise + factor * np.maximum(variance - noise, 0)
 
 
 @cache

@@ -2,30 +2,46 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import norm
+from threadpoolctl import ThreadpoolController
 
-from bieqno.regression.data import Scaling
+from bieqno.regression.data import Scaling, without_copies
 from bieqno.regression.metrics import HeldOut, log_losses
 from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
 from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction
-from bieqno.regression.pretrained.joint import ChainGaussian, chain
+from bieqno.regression.pretrained.hypotheses import draw_processes
+from bieqno.regression.pretrained.joint import ONE_BLOCK, chain
+from bieqno.regression.pretrained.joint_mixture import JointMixture, join
 from bieqno.regression.pretrained.leave_one_out import choose_rows
 from bieqno.regression.pretrained.mixture import FLOOR, NOISE_LEVELS, Moments
 from bieqno.regression.pretrained.process import LocalProcess, condition, known_noise
-from bieqno.regression.pretrained.stacking import best_weights, least_variance, mean_square, mix, variance_factor
+from bieqno.regression.pretrained.stacking import (
+    best_weights,
+    least_variance,
+    mean_square,
+    mix,
+    repeated_variance,
+    variance_factor,
+    widen,
+)
 from bieqno.regression.pretrained.transforms import Transform, TransformedGaussian, choose_transform
 from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
 from bieqno.regression.pretrained.weights import no_correction
 
+F = TypeVar("F", bound=Callable[..., Any])
 _IRRELEVANT = 20.0  # an input whose length scale is so many times the shortest takes no part in distances
 _BEHIND = 0.05  # nats per row by which an expert is no competitor
+_HYPOTHESES, _HYPOTHESES_OF_MANY = 8, 2  # processes in a joint distribution, and in one of many blocks
 _FEW = 400  # rows up to which length scales follow single rows, so that they are found anew without them
+# Matrices of a few hundred rows gain little by threads of their own, and lose thousandfold where the cores are busy.
+_one_thread: Callable[[F], F] = ThreadpoolController().wrap(limits=1, user_api="blas")
 _ALIKE = 1.3  # length scales that differ by no more are no metric of their own
 
 
@@ -40,10 +56,11 @@ class TableProcess(AbstractPredictive):
     transform: Transform  # of the targets, in whose units everything else is
     weights: Float[np.ndarray, "e"]  # of local expert, process and trees
     least_variance: float  # in scaled units
-    variance_factor: float
+    variance_factor: float  # of all but `noise_variance`
     held_out: HeldOut
     alpha: float = eqx.field(static=True)  # variance of noise that new values will not have, in units of the data
     settings: dict[str, Any] = eqx.field(static=True)  # that it was fitted with
+    noise_variance: float = 0.0  # in scaled units, of noise that repeated places tell; 0 without them
 
     def __check_init__(self) -> None:
         kinds = LocalProcess, ARDProcess, Scaling, HeldOut, Transform
@@ -54,11 +71,16 @@ class TableProcess(AbstractPredictive):
             )
         if self.ard.inputs.shape[1:] != self.columns.shape or len(self.columns) > len(self.scaling.input_shift):
             raise ValueError("process, columns and scaling differ in their number of inputs")
+        if len(self.columns) and not 0 <= self.columns.min() <= self.columns.max() < len(self.scaling.input_shift):
+            raise ValueError(f"columns are numbers of inputs, got {self.columns}")
         experts = 2 if self.trees is None else 3
         if self.weights.shape != (experts,) or not (np.all(self.weights >= 0) and np.isclose(self.weights.sum(), 1)):
             raise ValueError(f"there are {experts} weights that add up to one, got {self.weights}")
-        if not (0 < self.variance_factor < np.inf and 0 <= self.least_variance < np.inf):
-            raise ValueError("a factor of the variance is positive, and the least variance not negative")
+        if not (
+            0 < self.variance_factor < np.inf
+            and all(0 <= v < np.inf for v in (self.least_variance, self.noise_variance))
+        ):
+            raise ValueError("a factor of the variance is positive, and variances of noise are not negative")
 
     @property
     def steps(self) -> int:
@@ -77,22 +99,44 @@ class TableProcess(AbstractPredictive):
         self.local.prepare()
         _ = self.ard.factor if self.ard.exact else self.ard.tree
 
+    @_one_thread
     def moments(self, X: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation at `X`."""
         return self.transform.moments(*self._transformed(X))
 
+    @_one_thread
     def quantiles(self, X: np.ndarray, probabilities: Sequence[float]) -> np.ndarray:
         """Return quantiles at `X`, a column for each probability."""
         mean, std = self._transformed(X)
         return self.transform.inverse(mean[:, None] + std[:, None] * norm.ppf(probabilities))
 
-    def posterior(self, X: np.ndarray) -> ChainGaussian | TransformedGaussian:
-        """Return the joint distribution of new noisy values at `X`."""
+    def cdf(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the probability of each row that a new value is at most `y`."""
+        return np.asarray(norm.cdf(self.transform.forward(y), *self._transformed(X)))
+
+    def log_densities(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the density of each row by itself at `y`."""
+        return np.asarray(norm.logpdf(self.transform.forward(y), *self._transformed(X))) + self.transform.log_slope(y)
+
+    @cached_property
+    def hypotheses(self) -> tuple[ARDProcess, ...]:
+        """Processes of the whole table that the rows do not tell apart."""
+        known = known_noise(self.settings["noise"], self.alpha, self.scaling)
+        return draw_processes(self.ard, _HYPOTHESES, noise=known, tied=self.settings["same_units"])
+
+    @_one_thread
+    def posterior(self, X: np.ndarray) -> JointMixture | TransformedGaussian:
+        """Return the joint distribution of new noisy values at `X`, of a transformed target under one process only."""
         mean, std = self._transformed(X)
         points = self.scaling.inputs(X)[:, self.columns]
-        noise = np.full(len(mean), self.noise * self.variance_factor * float(self.scaling.target_scale) ** 2)
-        joint = chain(self.ard, points, mean, std, np.maximum(noise - self.alpha, 0))
-        return joint if self.transform.kind == "none" else TransformedGaussian(joint, self.transform)
+        scaled = self.noise_variance or self.noise * self.variance_factor
+        of_rows = scaled * float(self.scaling.target_scale) ** 2
+        noise = np.full(len(mean), max(of_rows - self.alpha, 0.0))
+        if self.transform.kind != "none":  # under which other laws of the same moments have other moments
+            return TransformedGaussian(chain(self.ard, points, mean, std, noise), self.transform)
+        processes = self.hypotheses[:: 1 if len(X) <= ONE_BLOCK else _HYPOTHESES // _HYPOTHESES_OF_MANY]
+        kept = max(1 - self.alpha / of_rows, 0.0) if of_rows > 0 else 1.0
+        return join(processes, points, mean, std, noise, kept)
 
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "TableProcess":
         """Return the same process given other observations, which bring units of their own."""
@@ -110,10 +154,11 @@ class TableProcess(AbstractPredictive):
             experts.append(lambda: trees.predict(points))
         used = np.flatnonzero(self.weights)
         mean, variance = mix(self.weights[used], [experts[i]() for i in used])
-        variance = np.maximum(self.variance_factor * variance, self.least_variance)
+        variance = np.maximum(widen(variance, self.variance_factor, self.noise_variance), self.least_variance)
         return Moments(mean, np.maximum(variance - self.alpha / float(self.scaling.target_scale) ** 2, FLOOR))
 
 
+@_one_thread
 def fit_table(
     correction: Correction,
     X: Float[np.ndarray, "n d"],
@@ -133,6 +178,7 @@ def fit_table(
     settings: dict[str, Any] = {"noise": noise, "alpha": alpha, "same_units": same_units, "seed": seed}
     told = settings | {"transform": transform}
     Scaling.of(X, y)  # refuses what has no scale
+    X, y = without_copies(X, y)
     plain, loss = _fit_under(Transform.of("none", y), correction, X, y, tune, told, **settings)
     # A known noise is that of the target itself.
     chosen = choose_transform(X, y) if transform == "auto" and noise is None and not alpha else plain.transform
@@ -188,10 +234,13 @@ def _fit_under(
     if len(columns) >= LEAST_INPUTS and 8 < len(y) <= _FEW:
         # Length scales of many inputs follow single rows: how much larger are errors if they are found without them?
         anew = ard.cross_fit(groups, noise=known, tied=same_units)
-        factor *= max(1.0, mean_square(targets, anew) / mean_square(targets[rows], experts[1]))
-    found = HeldOut(found.error, np.sqrt(factor) * found.std)
+        factor *= max(1.0, mean_square(targets, anew) / mean_square(targets[rows], whole))
+    if known is None:  # hyperparameters take as much of the errors as coefficients of a regression do
+        factor *= 1 + float(weights[1]) * (len(columns) + 3) / len(y)
+    factor, repeated = _but_noise(factor, found, 0.0 if known is not None else repeated_variance(targets, groups))
+    found = HeldOut(found.error, np.sqrt(widen(found.std**2, factor, repeated)))
     # What errors have more than was stated is taken for noise that the process has missed.
-    least = known**2 if known is not None else least_variance(found, ard.noise * max(factor, 1.0))
+    least = known**2 if known is not None else least_variance(found, repeated or ard.noise * max(factor, 1.0))
     scale, std = float(scaling.target_scale), np.sqrt(np.maximum(found.std**2, least))
     left_out, deviation = used.moments(scaling.values(targets[rows] - found.error), std * scale)
     held_out = HeldOut((values[rows] - left_out) / scale, deviation / scale)
@@ -205,12 +254,21 @@ def _fit_under(
         transform=used,
         weights=weights,
         least_variance=least,
+        noise_variance=repeated,
         variance_factor=factor,
         held_out=held_out,
         alpha=alpha,
         settings=told,
     )
     return process, float(loss)
+
+
+def _but_noise(factor: float, found: HeldOut, noise: float) -> tuple[float, float]:
+    """Return the factor of all but the noise that widens held-out variances as one of all does, and the noise, 0 without."""
+    level = float(np.mean(found.std**2))
+    if factor <= 1 or noise >= level:
+        return factor, 0.0
+    return (factor * level - noise) / (level - noise), noise
 
 
 def _best_local(

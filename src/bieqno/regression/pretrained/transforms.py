@@ -15,6 +15,7 @@ from numpy.polynomial.hermite_e import hermegauss, hermeval
 from scipy.stats import skew
 
 from bieqno.gaussian import AbstractGaussian
+from bieqno.regression.data import ROUNDING
 from bieqno.regression.metrics import log_losses
 from bieqno.regression.pretrained.ard import fit_ard
 from bieqno.regression.pretrained.joint import ChainGaussian
@@ -145,7 +146,7 @@ def choose_transform(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> 
     """Return the transform under which rows that are left out have the highest density, none unless it is surely better."""
     plain = Transform.of("none", y)
     spread = y.std()
-    if len(y) < 20 or spread <= 1e-10 * np.abs(y).max():
+    if len(y) < 20 or spread <= ROUNDING * np.abs(y).max():
         return plain
     skewness = abs(skew((y - y.mean()) / spread))
     kinds = ("log",) * bool(y.min() >= 0 and skewness > _SKEWED) + ("asinh",) * bool(skewness > _VERY_SKEWED)

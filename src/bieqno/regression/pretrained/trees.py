@@ -15,6 +15,7 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
+from bieqno.operators.fixed import INFINITE
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
 from bieqno.regression.pretrained.mixture import Moments
 
@@ -32,7 +33,7 @@ class Forest(eqx.Module):
 
     baseline: Float[np.ndarray, "f"]
     feature: Int[np.ndarray, "f t n"]
-    threshold: Float[np.ndarray, "f t n"]
+    threshold: Float[np.ndarray, "f t n"] = eqx.field(metadata={INFINITE: True})  # infinite at leaves
     left: Int[np.ndarray, "f t n"]
     right: Int[np.ndarray, "f t n"]
     value: Float[np.ndarray, "f t n"]
@@ -151,7 +152,7 @@ def _cross_fit(
     rounds, rate, leaves = settings
     shape = {"max_iter": rounds, "learning_rate": rate, "max_leaf_nodes": leaves, "l2_regularization": 1.0}
     model = HistGradientBoostingRegressor(
-        **shape, min_samples_leaf=5 if len(targets) < 1000 else 10, early_stopping=False
+        **shape, min_samples_leaf=5 if len(targets) < 1000 else 10, early_stopping=False, random_state=0
     )
     with threadpool_limits(1 if len(targets) < _MANY else None, "openmp"):
         models = [clone(model).fit(inputs[folds != fold], targets[folds != fold]) for fold in range(FOLDS)]

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import EquivariantOperator, Standardiser, frozen
 from bieqno.operators.networks import NetworkSettings
@@ -138,6 +139,7 @@ class EnNF(AbstractStudent):
     operator: EquivariantOperator = frozen(when="is_stacked")
     innovation: bool = eqx.field(static=True, default=True)
 
+    @checked()
     def __init__(
         self,
         observations: int,
@@ -196,10 +198,11 @@ class EnNF(AbstractStudent):
         copies = tuple(jnp.tile(leaf, (variables, *[1] * leaf.ndim)) for leaf in leaves)
         return eqx.tree_at(lambda f: f.weights, self, copies, is_leaf=lambda x: x is None)
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
         # What all members and variables share: the size of the errors, the code of the teacher.
-        code = self.code(observed)
+        observed, code = observed.gaussian(ensemble), self.code(observed)
         shared = [observed.std / self.scaling.innovation.scale, *code] if self.error_input else code
         context = jnp.concatenate(shared) if shared else None
         predicted = observed.predict(ensemble)

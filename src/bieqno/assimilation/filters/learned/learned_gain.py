@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.assimilation.filters.learned.ennf import AbstractStudent
 from bieqno.assimilation.linalg import anomalies
 from bieqno.assimilation.observation import Observed
@@ -43,6 +44,7 @@ class LearnedGain(AbstractStudent):
     observations: int = eqx.field(static=True)
     teachers: int = eqx.field(static=True)
 
+    @checked()
     def __init__(
         self,
         observations: int,
@@ -69,9 +71,10 @@ class LearnedGain(AbstractStudent):
         m = self.observations
         return 1 + 2 * m, max(1, 3 * m), self.teachers + m * (m + 1) // 2 + m
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
-        code = self.code(observed)
+        observed, code = observed.gaussian(ensemble), self.code(observed)
         perturbed = observed.perturb(ensemble.shape[0], key=key)
         A, scale = _standardised(ensemble)
         predictions = observed.predict(ensemble)

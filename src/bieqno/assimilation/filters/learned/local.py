@@ -16,13 +16,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.assimilation.filters.learned.local_features import LEAST, SEEN, Prior, asinh, prior_of, seen_fields, taper
 from bieqno.assimilation.filters.learned.local_network import FieldNetwork, StencilSum, stencil_sum
+from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF, shipped_filter
 from bieqno.assimilation.filters.transform import LETKF, local_transforms
 from bieqno.assimilation.filters.wrappers import Inflated
-from bieqno.assimilation.geometry import Neighbourhoods
+from bieqno.assimilation.geometry import Neighbourhoods, marked
 from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.system import Climate, System
@@ -102,6 +105,11 @@ class LocalEnNF(eqx.Module):
         climate, extent = _units(states, np.asarray(around.variables))
         return cls.new(around, climate, extent, width=width, channels=channels, key=weight_key)
 
+    @staticmethod
+    def pretrained() -> PretrainedEnNF:
+        """Return the filter that ships with the package, for any system: ``LocalEnNF.pretrained().at(system)``."""
+        return shipped_filter()
+
     @classmethod
     def new(
         cls,
@@ -154,6 +162,7 @@ class LocalEnNF(eqx.Module):
             if most > known:
                 raise ValueError(f"these weights know {known} kinds of {what}, the neighbourhoods have {most}")
 
+    @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; at ensemble sizes at which training did not help by the base alone."""
         nearest = min(self.judged, key=lambda size: abs(math.log(size[0] / ensemble.shape[0])), default=(0,))
@@ -165,6 +174,30 @@ class LocalEnNF(eqx.Module):
         self, ensemble: Float[Array, "N n"], observed: Observed, present: Bool[Array, "N"], *, key: PRNGKeyArray
     ) -> Float[Array, "N n"]:
         """Analyse an ensemble of which some members are `present` and the others padding, which means nothing."""
+        white = None if observed.part is None else observed.part.white
+        white = self.noise(ensemble.shape, ensemble.dtype, key=key) if white is None else white
+        return self.analyse_with(white, ensemble, observed, present)
+
+    def noise(self, shape: tuple[int, ...], dtype: DTypeLike, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Return the standard normal numbers that the analysis of a whole state draws."""
+        return white_noise(shape, dtype, key=jax.random.fold_in(key, 1))
+
+    def needs(self, variables: Int[np.ndarray, "k"]) -> tuple[Int[np.ndarray, "_"], Int[np.ndarray, "_"]]:
+        """Return the variables and observations that the analysis of some variables looks at."""
+        around = self.neighbourhoods
+        # Each block of a network on fields looks beside every variable, and the correction sees what was steered.
+        for _ in range(len(self.steering.beside) + len(self.correction.beside)):
+            variables = np.flatnonzero(marked(around.beside.reaching(variables), len(around.variables)))
+        return variables, around.near.reaching(variables)
+
+    def part(self, variables: Int[np.ndarray, "k"], observations: Int[np.ndarray, "l"]) -> "LocalEnNF":
+        """Return the same for a part of the state and some observations, numbered as in these lists."""
+        return dataclasses.replace(self, neighbourhoods=self.neighbourhoods.part(variables, observations))
+
+    def analyse_with(
+        self, white: Float[Array, "N n"], ensemble: Float[Array, "N n"], observed: Observed, present: Bool[Array, "N"]
+    ) -> Float[Array, "N n"]:
+        """Analyse an ensemble with given standard normal numbers, all that it has of chance."""
         around = self.neighbourhoods
         observed.check_known(ensemble, around.variables.shape[0], around.observations.shape[0])
         if not ensemble.shape[0]:
@@ -191,7 +224,7 @@ class LocalEnNF(eqx.Module):
         inflation = _bounded(log_inflation + steered[1] + corrected[0])
         beside = self.beside.weights(around.beside)
         moved = self._moved(prior, anomalies, spread, corrected[4:], beside[:2]) + corrected[1]
-        noise = NOISE * _bounded(corrected[2]) * self._noise(prior, beside[2], key)
+        noise = NOISE * _bounded(corrected[2]) * self._noise(prior, beside[2], white)
         mean = prior.mean + shift + STEP * corrected[3]
         values = mean + prior.root * inflation * anomalies + spread * (moved + noise)
         return observed.or_prior(self._within_extent(values).astype(ensemble.dtype), ensemble)
@@ -216,10 +249,9 @@ class LocalEnNF(eqx.Module):
 
         return jax.vmap(at_variable, in_axes=(1, 1), out_axes=1)(elements, context)
 
-    def _noise(self, prior: Prior, weights: Float[Array, "k _"], key: PRNGKeyArray) -> Float[Array, "N n"]:
+    def _noise(self, prior: Prior, weights: Float[Array, "k _"], white: Float[Array, "N n"]) -> Float[Array, "N n"]:
         """Return standard normal fields, one per member present, smooth as learned, with a mean of zero."""
         beside = self.neighbourhoods.beside
-        white = white_noise(prior.anomalies.shape, prior.mean.dtype, key=jax.random.fold_in(key, 1))
         weights = weights / jnp.sqrt(jnp.sum(weights**2, axis=0) + TINY)
         noise = jnp.sum(weights * white[:, beside.indices.T], axis=1)
         here = prior.present[:, None]

@@ -1,5 +1,7 @@
 """What the local filter sees of an ensemble and its observations: fields without units, one number per variable each."""
 
+from collections.abc import Callable
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -42,33 +44,56 @@ def prior_of(
     climate: Standardiser,
 ) -> Prior:
     """Look at an ensemble; `climate` standardises each kind of variable."""
-    # An error law evaluated at the true value would tell a network what that value is.
-    observed = eqx.tree_at(lambda o: o.reference, observed, observed.value)
     scale = climate.scale[around.variables]
-    count = jnp.sum(present, dtype=ensemble.dtype)
-    ensemble = jnp.where(present[:, None], ensemble, ensemble[0])
-    root = jnp.sqrt(jnp.maximum(count - 1, 1))
-
-    def moments(rows: Float[Array, "N k"]) -> tuple[Array, Array]:
-        mean = jnp.sum(jnp.where(present[:, None], rows, 0), axis=0) / count
-        return mean, jnp.where(present[:, None], rows - mean, 0) / root
-
-    predicted, back = jax.vjp(observed.predict, ensemble)
-    y, Y = moments(predicted)
-    x, A = moments((ensemble - climate.mean[around.variables]) / scale)
+    ensemble, observed = without_padding(ensemble, present, observed)
+    predicted, back = _with_gradient(observed, ensemble)
+    y, Y = mean_and_anomalies(predicted, present)
+    x, A = mean_and_anomalies((ensemble - climate.mean[around.variables]) / scale, present)
     S, d = observed.whiten(Y), observed.whiten((observed.value - y)[None])[0]
-    # An error that is lost in the rounding of the spread counts as a share of it; as in the LETKF.
-    share = float(np.finfo(S.dtype).eps) ** 0.25
-    shrink = 1 / jnp.maximum(1, share * jnp.sqrt(jnp.sum(S**2, axis=0) + LEAST**2))
+    shrink = resolved(S)
     spread = jnp.sqrt(jnp.sum(A**2, axis=0) + LEAST**2)
     # Gradient of each member's log-likelihood, and the size of its sensitivity: exact where a value depends on one variable.
     whitened = shrink * observed.whiten(observed.value - predicted)
-    signs = jnp.where(jnp.arange(len(y)) % 2 == 0, 1.0, -1.0).astype(S.dtype)
+    signs = jnp.where(observed.numbers % 2 == 0, 1.0, -1.0).astype(S.dtype)
     (gradient,) = back(observed.whiten(shrink * whitened))
     (slope,) = back(observed.whiten(jnp.broadcast_to(shrink * signs, predicted.shape)))
     unit = scale * spread
     move = unit * gradient / (1 + (unit * slope) ** 2)
-    return Prior(present, count, x, A, spread, S * shrink, d * shrink, jnp.where(present[:, None], move, 0))
+    count, move = jnp.sum(present, dtype=ensemble.dtype), jnp.where(present[:, None], move, 0)
+    return Prior(present, count, x, A, spread, S * shrink, d * shrink, move)
+
+
+def without_padding(
+    ensemble: Float[Array, "N n"], present: Bool[Array, "N"], observed: Observed
+) -> tuple[Float[Array, "N n"], Observed]:
+    """Return members with padding replaced by the first, and what was observed with Gaussian errors, as a network may see it."""
+    # An error law evaluated at the true value would tell a network what that value is.
+    observed = eqx.tree_at(lambda o: o.reference, observed, observed.value)
+    ensemble = jnp.where(present[:, None], ensemble, ensemble[0])
+    return ensemble, observed.gaussian(ensemble, present)
+
+
+def mean_and_anomalies(
+    rows: Float[Array, "N k"], present: Bool[Array, "N"]
+) -> tuple[Float[Array, "k"], Float[Array, "N k"]]:
+    """Return the mean of the members present, and anomalies whose squares sum to the variance; those of padding are zero."""
+    count = jnp.sum(present, dtype=rows.dtype)
+    mean = jnp.sum(jnp.where(present[:, None], rows, 0), axis=0) / count
+    return mean, jnp.where(present[:, None], rows - mean, 0) / jnp.sqrt(jnp.maximum(count - 1, 1))
+
+
+def resolved(S: Float[Array, "N m"]) -> Float[Array, "m"]:
+    """Return the factor for errors that are lost in the rounding of the spread: they count as a share of it, as in the LETKF."""
+    share = float(np.finfo(S.dtype).eps) ** 0.25
+    return 1 / jnp.maximum(1, share * jnp.sqrt(jnp.sum(S**2, axis=0) + LEAST**2))
+
+
+def _with_gradient(observed: Observed, ensemble: Float[Array, "N n"]) -> tuple[Array, Callable[[Array], tuple[Array]]]:
+    """Return predictions, and the map from their gradient to that of members: zero where JAX cannot differentiate."""
+    try:
+        return jax.vjp(observed.predict, ensemble)
+    except (ValueError, TypeError, NotImplementedError):  # such as a `jax.pure_callback`
+        return observed.predict(ensemble), lambda _: (jnp.zeros_like(ensemble),)
 
 
 def seen_fields(

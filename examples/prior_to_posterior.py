@@ -4,13 +4,15 @@ The first use of BI-EqNO in section 2.1 of the paper. Random linear-Gaussian pro
 samples only, and observations ``d = h . z + noise``, each along its own direction h and with its own noise. One
 `PosteriorOperator`, trained on 4 to 24 samples and up to 6 observations, is then asked for sizes that it never saw.
 
-Run it with ``python docs/examples/prior_to_posterior.py`` (one or two minutes on two cores).
+Run it with ``python examples/prior_to_posterior.py`` (one or two minutes on two cores).
 """
 
+# %% Random problems whose posterior is known exactly
 import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
@@ -64,6 +66,7 @@ def exact_samples(case: dict[str, Array], mask: Array) -> Float[Array, "n 2"]:
     return mean + (case["samples"] - case["mean"]) @ transport.T
 
 
+# %% Batches of problems of random sizes, and what is learned from them
 def sample_batch(key: PRNGKeyArray) -> dict[str, Array]:
     """Many problems at once, of random sizes by masks."""
     sample_key, observation_key, key = jax.random.split(key, 3)
@@ -90,6 +93,7 @@ def loss(operator: bieqno.PosteriorOperator, batch: dict[str, Array], *, key: PR
     return jnp.mean(jax.vmap(of_one)(batch))
 
 
+# %% How far a set of samples is from the exact posterior
 def divergence(samples: Float[Array, "n 2"], mean: Array, covariance: Array) -> Float[Array, ""]:
     """Kullback-Leibler divergence of the exact posterior from the Gaussian with the moments of the samples."""
     own_mean, own = jnp.mean(samples, axis=0), jnp.cov(samples.T)
@@ -113,6 +117,7 @@ def evaluate(operator: bieqno.PosteriorOperator, samples: int, observations: int
     return float(jnp.median(before)), float(jnp.median(after)), float(jnp.median(best))
 
 
+# %% Training
 def train(steps: int = STEPS) -> bieqno.PosteriorOperator:
     """Train the map, with a progress bar."""
     operator = bieqno.PosteriorOperator(
@@ -131,9 +136,30 @@ def train(steps: int = STEPS) -> bieqno.PosteriorOperator:
     return result.module
 
 
+# %% One problem of a size that was never seen, before and after
+def draw(operator: bieqno.PosteriorOperator) -> Figure:
+    """Prior samples, and where the learned and the exact map take them."""
+    case = problem(jax.random.key(5), 200, 9)
+    mean, covariance = exact_posterior(case, jnp.ones(9))
+    angle = jnp.linspace(0, 2 * jnp.pi, 100)
+    circle = 2 * jnp.stack([jnp.cos(angle), jnp.sin(angle)], axis=1)
+    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+    before, after = figure.subplots(1, 2, sharex=True, sharey=True)
+    before.scatter(*case["samples"].T, s=6, color="#999999")
+    after.scatter(*operator(case["samples"], case["observations"]).T, s=6, color="#0072b2")
+    for axes, title in ((before, "prior samples"), (after, "learned posterior samples, one pass")):
+        axes.plot(*(mean + circle @ square_root(covariance)).T, "k", linewidth=1, label="exact posterior, 2 sd")
+        axes.set_title(title, fontsize=9)
+        axes.set_aspect("equal")
+    before.legend(fontsize=8)
+    return figure
+
+
+# %% Train, compare with exact Bayes, draw
 def main() -> None:
-    """Train, compare with exact Bayes, print."""
+    """Train, compare with exact Bayes, print and draw."""
     operator = train()
+    draw(operator).savefig("prior_to_posterior.png", dpi=100)
     table = Table(title="Divergence from the exact posterior (median of 200; * = sizes never seen)")
     for name in ("samples", "observations", "before (prior)", "learned map", "exact map, same samples"):
         table.add_column(name, justify="right")

@@ -4,9 +4,10 @@ The second use of BI-EqNO in section 2.1 of the paper. One `PosteriorOperator` i
 cross-attention from each test point to the observations, is trained on draws of a Gaussian process and then predicts
 new draws in one pass. The exact posterior of that process is the best that any method can do.
 
-Run it with ``python docs/examples/coordinates_to_distribution.py`` (one or two minutes on two cores).
+Run it with ``python examples/coordinates_to_distribution.py`` (one or two minutes on two cores).
 """
 
+# %% Draws of a Gaussian process, whose posterior is known exactly
 import jax
 import jax.numpy as jnp
 import optax
@@ -55,6 +56,7 @@ def exact_log_prob(points: Array, observations: Array, values: Array) -> Float[A
     return jax.scipy.stats.multivariate_normal.logpdf(values, gain @ yo, covariance)
 
 
+# %% Batches of functions, and the loss
 def sample_batch(key: PRNGKeyArray) -> tuple[Array, Array, Array, Array]:
     """Many functions at once, each with a random number of observations."""
     count_key, key = jax.random.split(key)
@@ -72,6 +74,7 @@ def loss(operator: bieqno.PosteriorOperator, batch: tuple[Array, ...], *, key: P
     return jnp.mean(jax.vmap(of_one)(*batch))
 
 
+# %% Training
 def train(steps: int = STEPS) -> bieqno.PosteriorOperator:
     """Train the map, with a progress bar."""
     pool_key, key = jax.random.split(jax.random.key(0))
@@ -101,6 +104,7 @@ def train(steps: int = STEPS) -> bieqno.PosteriorOperator:
     return result.module
 
 
+# %% Comparison with the exact posterior
 def evaluate(operator: bieqno.PosteriorOperator, points: int, observations: int) -> tuple[float, float, float]:
     """Mean log-probability per point over fresh functions: prior (no observation), learned and exact posterior."""
 

@@ -1,0 +1,297 @@
+"""Processes that are killed, interrupted, or write to one place at once, and disks that are full or read-only.
+
+A run that goes on after `kill -9`, SIGTERM or Ctrl-C ends with the same bits and leaves nothing behind; of two processes with
+one `--out` one wins whole or is refused; what was there before a failed write is still there.
+"""
+
+import contextlib
+import hashlib
+import io
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+
+from bieqno.assimilation import EnKF, Inflated, save_filter
+from tables import Tally, run
+
+COMMAND = (sys.executable, "-m", "bieqno.cli")
+PATIENCE = 600.0  # seconds after which a process hangs
+
+SETUP = """
+seed = 1
+[model]
+object = "tiny:model"
+state = "tiny:state"
+places = "tiny:places"
+[observation]
+object = "tiny:observation"
+[ensemble]
+members = 4
+[filter]
+kind = "ennf"
+width = 4
+depth = 1
+[training]
+objective = "imitation"
+steps = 40
+truths = 2
+windows = 5
+teacher_members = 4
+sizes = [4]
+batch = 8
+validate = false
+[compare]
+radius = [2.0]
+"""
+MODULE = """
+import jax.numpy as jnp
+from bieqno.assimilation import Lorenz96, Observation, Places
+model, state, places = Lorenz96(6), jnp.full(6, 8.0).at[0].add(0.1), Places.grid(6, period=6.0)
+observation = Observation([0, 3], 1.0)
+"""
+
+
+def prepare(folder: Path, *, fitted_only: bool = False) -> None:
+    """Write a table with its model, and a small system with its observations and filter."""
+    (folder / "setup.toml").write_text(SETUP)
+    (folder / "tiny.py").write_text(MODULE)
+    x = np.linspace(0, 1, 20)
+    rows = "\n".join(f"{a},{b}" for a, b in zip(x, np.sin(6 * x), strict=True))
+    (folder / "table.csv").write_text(f"x,y\n{rows}\n")
+    fit = ("fit", "table.csv", "--target", "y", "--no-correction", "--out", "model.bieqno")
+    simulate = ("simulate", "setup.toml", "--windows", "30", "--out", "obs.nc")
+    for words in (fit,) if fitted_only else (fit, simulate):
+        done = in_process(words, folder)
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+    save_filter(folder / "filter.bieqno", Inflated(EnKF(), 1.02))
+
+
+# What each command writes, at its end.
+TASKS: dict[str, tuple[str, ...]] = {
+    "assimilate": (
+        "assimilate",
+        "setup.toml",
+        "--observations",
+        "obs.nc",
+        "--filter",
+        "filter.bieqno",
+        "--out",
+        "analysis.nc",
+    ),
+    "train-filter": ("train-filter", "setup.toml", "--resume", "--out", "trained.bieqno"),
+    "run": ("run", "linear-gaussian", "--preset", "smoke", "--resume", "--quiet", "--out", "runs"),
+}
+
+
+def bieqno(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
+        [*COMMAND, *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE,
+        env=_environment(),
+    )
+
+
+def in_process(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end in this process, without the seconds that a new one takes to start."""
+    from bieqno.cli import main
+
+    out, err, before, code = io.StringIO(), io.StringIO(), Path.cwd(), 0
+    os.chdir(folder)
+    try:
+        argv = mock.patch.object(sys, "argv", ["bieqno", *words])
+        with argv, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            main()
+    except SystemExit as end:
+        code = int(end.code or 0)
+    except Exception:  # what a user would see as a traceback
+        code = 1
+        err.write(traceback.format_exc())
+    finally:
+        os.chdir(before)
+    return subprocess.CompletedProcess(list(words), code, out.getvalue(), err.getvalue())
+
+
+def _environment() -> dict[str, str]:
+    source = str(Path(__file__).parents[1] / "src")
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")])}
+
+
+def digests(folder: Path, task: str) -> dict[str, str]:
+    """Return digests of what a command wrote; of results the numbers only, for they also hold the time."""
+    names = {"train-filter": ["trained.bieqno"], "assimilate": ["analysis.nc"], "predict": ["out.csv"]}
+    names["run"] = ["runs/linear-gaussian/metrics.json"]
+    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names[task]}
+
+
+def leftovers(folder: Path) -> list[str]:
+    """Return hidden files and folders that no finished command leaves."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob(".*") if "__pycache__" not in path.parts)
+
+
+def interrupted(count: int, seed: int) -> Tally:
+    """Interrupt commands `count` times, each at a random moment, go on, and compare with one that ran through."""
+    tally, chance = Tally(), random.Random(seed)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder)
+        expected, seconds = {}, {}
+        for task, words in list(TASKS.items())[:count]:
+            begun = time.monotonic()
+            done = bieqno(words, folder)
+            expected[task], seconds[task] = digests(folder, task), time.monotonic() - begun
+            assert done.returncode == 0, done.stderr
+        for number in range(count):
+            task = list(TASKS)[number % len(TASKS)]
+            sign = chance.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+            what = f"{task}, {sign.name}"
+            for path in digests(folder, task):
+                (folder / path).unlink()
+            killed = interrupt(TASKS[task], folder, chance.uniform(0.3, 1.0) * seconds[task], sign)
+            done = bieqno(TASKS[task], folder)
+            if done.returncode or "Traceback" in killed + done.stderr:
+                tally.add(what, "traceback", (killed + done.stderr)[-300:])
+            elif digests(folder, task) != expected[task]:
+                tally.add(what, "different bits", task)
+            elif leftovers(folder):
+                tally.add(what, "leftover", str(leftovers(folder)))
+            else:
+                tally.add(what, "same bits")
+    return tally
+
+
+def interrupt(words: Sequence[str], folder: Path, after: float, sign: signal.Signals) -> str:
+    """Start a command and send it a signal after some seconds; return what it wrote to standard error."""
+    with tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen([*COMMAND, *words], cwd=folder, stdout=err, stderr=err, env=_environment())
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(after)
+        process.send_signal(sign)
+        process.wait(PATIENCE)
+        err.seek(0)
+        return err.read()
+
+
+def together(count: int, seed: int) -> Tally:
+    """Start two processes with one `--out`, `count` times: the file is whole, and each process succeeds or says why not."""
+    tally, chance = Tally(), random.Random(seed)
+    tasks = {"predict": ("predict", "model.bieqno", "table.csv", "--out", "out.csv"), **TASKS}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder)
+        whole = {}
+        for task, words in list(tasks.items())[:count]:
+            assert bieqno(words, folder).returncode == 0
+            whole[task] = digests(folder, task)
+        for number in range(count):
+            task = list(tasks)[number % len(tasks)]
+            for path in digests(folder, task):
+                (folder / path).unlink()
+            pair = [started(tasks[task], folder, pause) for pause in (0.0, chance.uniform(0, 1.5))]
+            ends = [(process.wait(PATIENCE), Path(log).read_text()) for process, log in pair]
+            found = digests(folder, task)
+            refused = [text for code, text in ends if code]
+            if len(refused) == 2 or any("Traceback" in text for _, text in ends):
+                tally.add(task, "traceback", str(ends)[-300:])
+            elif found != whole[task]:
+                tally.add(task, "different bits", task)
+            else:
+                tally.add(task, "one was refused" if refused else "both ended well")
+    return tally
+
+
+def started(words: Sequence[str], folder: Path, pause: float) -> tuple[subprocess.Popen[bytes], str]:
+    time.sleep(pause)
+    descriptor, log = tempfile.mkstemp()
+    process = subprocess.Popen([*COMMAND, *words], cwd=folder, stdout=descriptor, stderr=descriptor, env=_environment())
+    os.close(descriptor)
+    return process, log
+
+
+def disks(count: int, seed: int) -> Tally:
+    """Let commands write to a full disk and to one that cannot be written, `count` times; what was there stays."""
+    tally, chance = Tally(), random.Random(seed)
+    if why_no_disk():
+        tally.add(why_no_disk(), "skipped")
+        return tally
+    tasks = {
+        "fit": ("fit", "table.csv", "--target", "y", "--no-correction", "--out", "{}/out"),
+        "predict": ("predict", "model.bieqno", "table.csv", "--out", "{}/out"),
+        "simulate": ("simulate", "setup.toml", "--windows", "30", "--out", "{}/out"),
+        "assimilate": (*TASKS["assimilate"][:-1], "{}/out"),
+        "evaluate": ("evaluate", "table.csv", "--target", "y", "--no-correction", "--out", "{}/out"),
+        "init": ("init", "{}/example"),
+        "run": ("run", "linear-gaussian", "--preset", "smoke", "--quiet", "--out", "{}/runs"),
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        prepare(folder)
+        for number in range(count):
+            task, full = list(tasks)[number % len(tasks)], (number // len(tasks)) % 2 == 0
+            with small_disk(folder / f"disk{number}", full, chance) as disk:
+                before = {path.name: path.read_bytes() for path in disk.iterdir() if path.is_file()}
+                done = in_process([word.format(disk) for word in tasks[task]], folder)
+                after = {path.name: path.read_bytes() for path in disk.iterdir() if path.is_file()}
+            what = f"{task}, {'full' if full else 'read-only'}"
+            if "Traceback" in done.stderr:
+                tally.add(what, "traceback", done.stderr[-300:])
+            elif done.returncode == 0:
+                tally.add(what, "fitted in")
+            elif before != after:
+                tally.add(what, "lost", f"{sorted(before)} became {sorted(after)}")
+            else:
+                tally.add(what, "one line, all as it was")
+    return tally
+
+
+def why_no_disk() -> str:
+    """Return why no small disk can be mounted here; nothing if it can."""
+    if sys.platform != "linux" or os.geteuid() != 0:
+        return "mounting a small disk needs root on Linux"
+    with tempfile.TemporaryDirectory() as name:
+        tried = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", name], capture_output=True, check=False
+        )
+        if tried.returncode:
+            return "mounting a small disk is not allowed here"
+        subprocess.run(["umount", name], check=True)
+    return ""
+
+
+@contextlib.contextmanager
+def small_disk(path: Path, full: bool, chance: random.Random) -> Iterator[Path]:
+    """Mount a disk with an old file on it, with a few kilobytes to spare or read-only."""
+    path.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(path)], check=True)
+    try:
+        (path / "out").write_bytes(b"what was there")
+        if full:
+            (path / "filler").write_bytes(b"x" * 4096 * chance.choice([13, 14]))
+        else:
+            subprocess.run(["mount", "-o", "remount,ro", str(path)], check=True)
+        yield path
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+if __name__ == "__main__":
+    chosen = {"interrupted": (interrupted, 150), "together": (together, 40), "disks": (disks, 16)}
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in chosen:
+        sys.exit(f"say which: {', '.join(chosen)}")
+    run(name, chosen[name][0], count=chosen[name][1], arguments=sys.argv[2:])

@@ -1,0 +1,94 @@
+"""What a filter remembers of earlier windows: how consistent innovations were, and how far correlations reach.
+
+Decaying sums over windows, of numbers without units. From the first follows how much larger the errors of forecasts are than
+their spread, from the second beyond which distance a sample covariance of so few members is mostly noise.
+"""
+
+from functools import cache
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from bieqno.assimilation.geometry import Stencil, gaspari_cohn
+
+WINDOWS = 50.0  # after which a window counts 1/e
+BINS = 16  # of distance, from 0 to the radius within which observations are looked for
+LEAST, MOST, GRID = -1.5, 5.0, 40  # logarithms of variance ratios that are considered, and their number
+
+
+class Memory(eqx.Module):
+    """Decaying sums: near each variable of observations, and over all of squared correlations by kinds and distance."""
+
+    weight: Float[Array, "n"]  # number of observations
+    squares: Float[Array, "n"]  # of innovations, in units of the observation error
+    expected: Float[Array, "n"]  # variance of predictions, likewise
+    correlations: Float[Array, "pairs b"]  # squares of sample correlations of variables and predictions
+    number: Float[Array, "pairs b"]  # of these
+    spread: Float[Array, "n"]  # of the last analysis; 0 where there was none
+    unfamiliar: Float[Array, ""]  # how far what was seen is from what was met in training; 0 within it, a running mean
+
+    @classmethod
+    def new(cls, variables: int, pairs: int) -> "Memory":
+        """Remember nothing."""
+        none = jnp.zeros(variables)
+        return cls(none, none, none, jnp.zeros((pairs, BINS)), jnp.zeros((pairs, BINS)), none, jnp.zeros(()))
+
+    def with_correlations(
+        self, square: Float[Array, "k n"], known: Bool[Array, "k n"], pair: Int[Array, "k n"], close: Stencil
+    ) -> "Memory":
+        """Return the memory a window later, with squares of the correlations between variables and observations near them."""
+        distance = jnp.broadcast_to(close.spread(jnp.sqrt(jnp.sum(close.offset**2, axis=-1))), square.shape)
+        slot = pair * BINS + jnp.minimum((distance * BINS).astype(int), BINS - 1)
+        fade = jnp.where(jnp.any(known), 1 - 1 / WINDOWS, 1.0)
+
+        def summed(before: Float[Array, "pairs b"], values: Float[Array, "k n"]) -> Float[Array, "pairs b"]:
+            now = jnp.zeros(before.size, before.dtype).at[slot.ravel()].add(jnp.where(known, values, 0).ravel())
+            return fade * before + now.reshape(before.shape)
+
+        found = summed(self.correlations, square), summed(self.number, jnp.ones_like(square))
+        return eqx.tree_at(lambda m: (m.correlations, m.number), self, found)
+
+    def with_innovations(
+        self, number: Float[Array, "n"], squares: Float[Array, "n"], expected: Float[Array, "n"]
+    ) -> "Memory":
+        """Return the memory a window later, with sums over the observations near each variable."""
+        fade = jnp.where(jnp.any(number > 0), 1 - 1 / WINDOWS, 1.0)
+        pairs = ((self.weight, number), (self.squares, squares), (self.expected, expected))
+        return eqx.tree_at(lambda m: (m.weight, m.squares, m.expected), self, [fade * old + new for old, new in pairs])
+
+    def reach(self, count: Float[Array, ""]) -> Float[Array, "pairs"]:
+        """Return for each pair of kinds the radius of a taper as wide as is best for covariances of so many members.
+
+        A sample correlation is best multiplied by the share of its square that is not sampling noise (Menetrier et al. 2015).
+        In units of the radius within which observations are looked for.
+        """
+        noise = 1 / jnp.maximum(count - 1, 1)
+        mean = self.correlations / jnp.maximum(self.number, 1)
+        real = jnp.maximum(mean - noise, 0) / jnp.maximum(1 - noise, noise)
+        share = jnp.where(self.number > 0, jnp.minimum(real / jnp.maximum(mean, 1e-6), 1), 1)
+        return jnp.mean(jax.lax.cummin(share, axis=1), axis=1) / _taper_mean()
+
+    def variance_ratio(
+        self, expected: Float[Array, "n"], deviation: Float[Array, ""]
+    ) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
+        """Return mean and deviation of the logarithm of the forecasts' error variance over the ensemble's, near each variable.
+
+        Bayes' rule on a grid: `expected` and `deviation` are those of a normal law before anything was observed.
+        """
+        grid = jnp.linspace(LEAST, MOST, GRID)[:, None]
+        share = jnp.where(self.weight > 0, 1 / jnp.maximum(self.weight, 1e-6), 0)
+        total = 1 + jnp.exp(grid) * self.expected * share
+        fit = -0.5 * self.weight * (jnp.log(total) + self.squares * share / total)
+        odds = jax.nn.softmax(fit - 0.5 * ((grid - expected) / deviation) ** 2, axis=0)
+        mean = jnp.sum(odds * grid, axis=0)
+        return mean, jnp.sqrt(jnp.sum(odds * (grid - mean) ** 2, axis=0) + 1e-8)
+
+
+@cache
+def _taper_mean() -> float:
+    """Return the mean of a taper over its radius."""
+    with jax.ensure_compile_time_eval():
+        return float(np.mean(gaspari_cohn(jnp.linspace(0.0, 1.0, 2001), 1.0)))

@@ -1,0 +1,205 @@
+"""The pretrained ensemble neural filter: a local analysis that adapts itself, steered by a network that has seen many systems.
+
+Nothing that it sees has a unit: innovations and spreads are in units of the observation error, distances in units of the
+network of observations. The base is an LETKF whose radius follows from the sample correlations, whose inflation before the
+analysis from the history of innovations, and after it from how much the spread shrank and from the ensemble size. A network
+steers all of them for each variable; it begins at zero.
+"""
+
+import dataclasses
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from bieqno import persistence
+from bieqno.arguments import checked
+from bieqno.assimilation.filters.learned.local_features import asinh
+from bieqno.assimilation.filters.learned.memory import WINDOWS, Memory
+from bieqno.assimilation.filters.learned.scale_free import SEEN, TINY, ZERO, Moments, features, tapers
+from bieqno.assimilation.filters.transform import local_transforms
+from bieqno.assimilation.geometry import Candidates, Stencil
+from bieqno.assimilation.observation import Observed
+from bieqno.assimilation.system import System
+from bieqno.operators import MLP, Standardiser, frozen
+from bieqno.persistence import PersistenceError
+
+SIZE = 10.0  # ensemble size at which the laws of the base are given; they vary with its logarithm
+ANALYSED = 4  # numbers that the network sees of a variable after the base analysis
+MOST = 4096  # pairs of kinds whose correlations are told apart
+FAR = 2.0  # largest logarithm of a factor by which the network changes anything
+UNKNOWN = 1e6  # scale of what is seen before training: nothing is unfamiliar
+BEYOND = 5.0  # standard deviations of training beyond which something seen counts as unfamiliar
+
+
+class Surroundings(eqx.Module):
+    """Where a filter is used: the observations near each variable, and the kinds of both."""
+
+    near: Stencil | Candidates
+    variables: Int[Array, "n"]
+    observations: Int[Array, "m"]
+    kinds: tuple[int, int] = eqx.field(static=True)
+
+    @classmethod
+    def of(cls, system: System) -> "Surroundings":
+        """Find what is near; distances are in units of the radius that holds about 40 observations."""
+        around = system.neighbourhoods(reach=1e-6)
+        variables, observations = around.variables, around.observations
+        kinds = tuple(int(np.max(np.asarray(k), initial=0)) + 1 for k in (variables, observations))
+        if kinds[0] * kinds[1] > MOST:  # without positions each variable is a kind of its own
+            variables, observations, kinds = 0 * variables, 0 * observations, (1, 1)
+        return cls(around.near, variables, observations, (kinds[0], kinds[1]))
+
+
+class PretrainedEnNF(eqx.Module):
+    """Analyses each variable by what was observed near it, with settings that it finds by itself, window by window.
+
+    `at` places it: one object of weights serves any system, ensemble size and observing network. `cycle` carries its `Memory`.
+    """
+
+    # Of the base: the value at SIZE members and the slope in log N.
+    log_radius: Float[Array, "2"]
+    log_relaxation: Float[Array, "2"]
+    log_doubt: Float[Array, ""]  # deviation of the logarithm of the variance ratio before anything was observed
+    before: MLP
+    after: MLP
+    units: Standardiser
+    around: Surroundings | None = frozen()
+
+    @classmethod
+    def untrained(cls, *, width: int = 32, key: PRNGKeyArray) -> "PretrainedEnNF":
+        """Return new weights: the base alone."""
+        keys = jax.random.split(key)
+        shape: Any = {"width": width, "depth": 3, "activation": jax.nn.silu}
+        networks = [MLP(SEEN, 3, **shape, key=keys[0]), MLP(SEEN + ANALYSED, 2, **shape, key=keys[1])]
+        last = [jax.tree.map(jnp.zeros_like, mlp.layers[-1]) for mlp in networks]
+        before, after = (eqx.tree_at(lambda m: m.layers[-1], *pair) for pair in zip(networks, last, strict=True))
+        return cls(
+            log_radius=jnp.zeros(2),
+            log_relaxation=jnp.array([jnp.log(0.35), -0.8]),
+            log_doubt=jnp.log(0.2),
+            before=before,
+            after=after,
+            units=Standardiser(jnp.zeros(SEEN), jnp.full(SEEN, UNKNOWN)),
+            around=None,
+        )
+
+    def at(self, system: System) -> "PretrainedEnNF":
+        """Return the same weights at a system's places."""
+        return dataclasses.replace(self, around=Surroundings.of(system))
+
+    def begin(self) -> Memory:
+        """Return the memory before the first window."""
+        around = self._known()
+        return Memory.new(len(around.variables), around.kinds[0] * around.kinds[1])
+
+    def _known(self) -> Surroundings:
+        if self.around is None:
+            raise ValueError("a pretrained filter is used at a system: LocalEnNF.pretrained().at(system)")
+        return self.around
+
+    @checked()
+    def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+        """Analyse one window by itself, without memory."""
+        return self.step(self.begin(), ensemble, observed, key=key)[0]
+
+    def step(
+        self,
+        state: Memory,
+        ensemble: Float[Array, "N n"],
+        observed: Observed,
+        present: Bool[Array, "N"] | None = None,
+        *,
+        key: PRNGKeyArray,
+    ) -> tuple[Float[Array, "N n"], Memory]:
+        """Analyse one window, of members of which some may be padding; return the memory for the next."""
+        around = self._known()
+        observed.check_known(ensemble, len(around.variables), len(around.observations))
+        close = around.near.among(observed.mask)
+        if not close.indices.shape[1]:
+            return ensemble, state
+        here = jnp.ones(ensemble.shape[0], bool) if present is None else present
+        prior = Moments.of(ensemble, here, observed)
+        known = prior.known(close, observed.mask)
+        seen, ratio, log_radius, state = self.look(state, prior, close, known)
+        outside = jnp.abs(seen - self.units.mean[:, None]) / self.units.scale[:, None]
+        strange = jnp.mean(jnp.maximum(jnp.max(outside, axis=0) / BEYOND - 1, 0))
+        unfamiliar = state.unfamiliar + (strange - state.unfamiliar) / WINDOWS
+        # In doubt the base alone.
+        trust = FAR * jnp.exp(-unfamiliar)
+        steered = trust * jnp.tanh(self.before(seen) / FAR)
+        # The base analysis.
+        inflation = jnp.exp(0.5 * ratio + steered[0])
+        taper = tapers(close, log_radius + steered[1], known)
+        weight = jnp.sqrt(taper + TINY).T * inflation[:, None]
+        anomalies, shift = local_transforms(inflation * prior.A, prior.S, prior.innovation, close.indices, weight)
+        shift = shift / inflation
+        deviation, after = (jnp.sqrt(jnp.sum(a**2, axis=0) + ZERO) for a in (inflation * prior.A, anomalies))
+        # What the network makes of it.
+        shrunk = jnp.log(deviation / after)
+        analysed = jnp.stack([shrunk, asinh((shift / deviation) ** 2), steered[0], steered[1]])
+        corrected = trust * jnp.tanh(self.after(seen, analysed) / FAR)
+        relaxation = jnp.exp(_law(self.log_relaxation, prior.count) + steered[2])
+        stretch = jnp.exp(relaxation * shrunk + corrected[0])
+        members = _mixed(prior.root * stretch * anomalies, here, key=jax.random.fold_in(key, 3))
+        values = prior.mean + shift * jnp.exp(corrected[1]) + members
+        left = jax.lax.stop_gradient((jnp.where(jnp.any(observed.mask), stretch * after, prior.deviation), unfamiliar))
+        state = eqx.tree_at(lambda m: (m.spread, m.unfamiliar), state, left)
+        return observed.or_prior(values.astype(ensemble.dtype), ensemble), state
+
+    def look(
+        self, memory: Memory, prior: Moments, close: Stencil, known: Bool[Array, "k n"]
+    ) -> tuple[Float[Array, "f n"], Float[Array, "n"], Float[Array, "k n"], Memory]:
+        """Return what the network sees, variance ratio and radii of the base, and what is remembered after this window."""
+        around, near = self._known(), close.indices.T
+        pair = around.variables * around.kinds[1] + around.observations[near]
+        memory = jax.lax.stop_gradient(memory.with_correlations(prior.related(close), known, pair, close))
+        log_radius = jnp.log(memory.reach(prior.count) + 1e-3)[pair] + _law(self.log_radius, prior.count)
+        taper = tapers(close, log_radius, known)
+        of_each = jnp.ones_like(prior.expected), prior.innovation**2, prior.expected
+        number, squares, expected = (jnp.sum(taper * x[near], axis=0) for x in of_each)
+        ratio, doubt = memory.variance_ratio(jnp.zeros_like(number), jnp.exp(self.log_doubt))
+        widest = jnp.max(log_radius, axis=0)
+        seen = features(prior, memory, (number, squares, expected), (ratio, doubt), widest)
+        after = jax.lax.stop_gradient(memory.with_innovations(number, squares, expected))
+        return seen, ratio, log_radius, after
+
+
+def _mixed(anomalies: Float[Array, "N n"], present: Bool[Array, "N"], *, key: PRNGKeyArray) -> Float[Array, "N n"]:
+    """Mix the members that are present by one random reflection, which shares out what one of few drifts away."""
+    drawn = jnp.where(present, jax.random.normal(key, present.shape, anomalies.dtype), 0)
+    direction = jnp.where(present, drawn - jnp.sum(drawn) / jnp.sum(present), 0)
+    return anomalies - (2 / jnp.maximum(direction @ direction, TINY)) * direction[:, None] * (direction @ anomalies)
+
+
+def _law(law: Float[Array, "2"], count: Float[Array, ""]) -> Float[Array, ""]:
+    return law[0] + law[1] * jnp.log(count / SIZE)
+
+
+PARTS = (PretrainedEnNF, Surroundings, Stencil, Candidates)
+"""Classes that a file of such a filter may hold."""
+SHIPPED = Path(__file__).with_name("pretrained.bieqno")
+
+
+@cache
+def shipped_filter() -> PretrainedEnNF:
+    """Return the weights that ship with the package; `make filter-prior` trains them."""
+    if not SHIPPED.exists():
+        raise PersistenceError(f"the pretrained weights are not in {SHIPPED}; train them with `make filter-prior`")
+    content, digest = SHIPPED.read_bytes(), SHIPPED.with_suffix(".sha256").read_text(encoding="ascii").strip()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise PersistenceError(f"{SHIPPED} is damaged: its checksum is not that of {SHIPPED.with_suffix('.sha256')}")
+    return persistence.from_bytes(content, known=PARTS, source=str(SHIPPED))
+
+
+def store(path: Path, filter: PretrainedEnNF) -> None:
+    """Write weights, and their checksum beside them."""
+    persistence.save(path, filter, known=PARTS)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    path.with_suffix(".sha256").write_text(f"{digest}\n", encoding="ascii")

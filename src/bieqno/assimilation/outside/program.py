@@ -1,0 +1,125 @@
+"""`Program`: one member by a program of any language, which reads a state from a file and writes the next to another."""
+
+import shlex
+import string
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+PLACES = ("state_in", "state_out", "inputs", "seed", "member", "window", "folder")
+_ENDINGS = {"binary": "bin", "netcdf": "nc"}
+
+
+@dataclass(frozen=True)
+class Program:
+    """Run one member by a command such as ``./my_model {state_in} {state_out} {inputs} {seed}``.
+
+    Args:
+        command: words with places to fill: `state_in`, `state_out`, `inputs` and `folder` are paths, `seed`, `member` and
+            `window` whole numbers. Where a window has no inputs, `inputs` is ``-``. No shell reads it.
+        exchange: ``binary``, plain 64-bit numbers of this machine and no header, inputs in the order of their names; or
+            ``netcdf``, a variable `state` by `n`, inputs under their names.
+        cwd: where the command is run; a relative path of the program begins there.
+        timeout: seconds after which the program is killed.
+
+    Example:
+        >>> import tempfile
+        >>> copy = Program("cp {state_in} {state_out}")
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     copy(np.ones(2), inputs=None, member=0, window=0, seed=1, folder=folder)
+        array([1., 1.])
+    """
+
+    command: str
+    exchange: str = "binary"
+    cwd: str | None = None
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.exchange not in _ENDINGS:
+            raise ValueError(f"files are exchanged as {' or '.join(_ENDINGS)}, got exchange={self.exchange!r}")
+        try:
+            named = {name for word in shlex.split(self.command) for _, name, _, _ in string.Formatter().parse(word)}
+        except ValueError as error:
+            raise ValueError(f"the command cannot be read ({error}): {self.command!r}") from error
+        for name in sorted(named - {None, *PLACES}, key=str):
+            raise ValueError(f"a command has the places {', '.join(PLACES)}, not {{{name}}}: {self.command!r}")
+        if not {"state_in", "state_out"} <= named:
+            raise ValueError(f"a command names {{state_in}} and {{state_out}}, got {self.command!r}")
+
+    def __call__(
+        self, state: Float[np.ndarray, "n"], *, inputs: Any, member: int, window: int, seed: int, folder: str | Path
+    ) -> Float[np.ndarray, "n"]:
+        """Write the state, run the program, read the state one window later."""
+        folder = Path(folder).resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        ending = _ENDINGS[self.exchange]
+        state_in, state_out = folder / f"state_in.{ending}", folder / f"state_out.{ending}"
+        given: str | Path = "-"
+        self._write(state_in, {"state": state})
+        if inputs is not None:
+            given = folder / f"inputs.{ending}"
+            self._write(given, _named(inputs))
+        places = {"state_in": state_in, "state_out": state_out, "inputs": given, "folder": folder}
+        words = [word.format(**places, seed=seed, member=member, window=window) for word in shlex.split(self.command)]
+        self._run(words, folder / "log.txt")
+        return self._read(state_out, len(state))
+
+    def _run(self, words: list[str], log: Path) -> None:
+        try:
+            # To a file, not through a pipe: what the program may have started itself cannot keep us waiting.
+            with log.open("wb") as stream:
+                done = subprocess.run(
+                    words, cwd=self.cwd, timeout=self.timeout, check=False,
+                    stdin=subprocess.DEVNULL, stdout=stream, stderr=subprocess.STDOUT,
+                )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise TimeoutError(f"{words[0]} was killed after {self.timeout} seconds") from error
+        if done.returncode:
+            said = log.read_text(errors="replace").strip().splitlines()
+            how = f"killed by signal {-done.returncode}" if done.returncode < 0 else f"exit code {done.returncode}"
+            raise RuntimeError(f"{words[0]}: {how}" + (f", {said[-1]}" if said else ""))
+
+    def _write(self, path: Path, arrays: dict[str, Any]) -> None:
+        if self.exchange == "binary":
+            path.write_bytes(b"".join(np.asarray(value, np.float64).tobytes() for value in arrays.values()))
+            return
+        with _h5netcdf().File(path, "w") as file:
+            for name, value in arrays.items():
+                array = np.atleast_1d(np.asarray(value, np.float64))
+                axes = ["n"] if name == "state" else [f"{name}_{axis}" for axis in range(array.ndim)]
+                for axis, size in zip(axes, array.shape, strict=True):
+                    file.dimensions[axis] = size
+                file.create_variable(name, tuple(axes), data=array)
+
+    def _read(self, path: Path, size: int) -> Float[np.ndarray, "n"]:
+        if not path.exists():
+            raise ValueError(f"the program wrote no file {path.name}")
+        if self.exchange == "binary":
+            if path.stat().st_size != 8 * size:
+                raise ValueError(f"{path.name} should hold {size} numbers of 64 bits, got {path.stat().st_size} bytes")
+            return np.fromfile(path, np.float64)
+        with _h5netcdf().File(path, "r") as file:
+            if "state" not in file.variables or file.variables["state"].shape != (size,):
+                found = {name: variable.shape for name, variable in file.variables.items()}
+                raise ValueError(f"{path.name} should hold a variable 'state' of shape ({size},), got {found}")
+            return np.asarray(file.variables["state"][:], np.float64)
+
+
+def _named(inputs: Any) -> dict[str, Any]:
+    """Return inputs by name: those of a mapping by its keys, an array as `inputs`, others by their place in the tree."""
+    leaves = jax.tree_util.tree_leaves_with_path(inputs)
+    return {jax.tree_util.keystr(path, simple=True, separator="_") or "inputs": leaf for path, leaf in leaves}
+
+
+def _h5netcdf() -> Any:
+    try:
+        import h5netcdf
+    except ImportError as error:
+        raise ImportError('files of netCDF need h5netcdf: pip install "bieqno[netcdf]"') from error
+    return h5netcdf

@@ -1,0 +1,1 @@
+"""Use with other tools: programs in other languages (`export`), and the DAPPER package (`dapper`)."""

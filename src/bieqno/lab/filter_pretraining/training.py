@@ -1,0 +1,194 @@
+"""Training of the pretrained filter on random worlds: on its own analyses, against their truths, all worlds alike.
+
+The loss is the mean logarithm of the score of a world, so that a per cent counts the same whether errors are large or small.
+"""
+
+import dataclasses
+import math
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation import forecast
+from bieqno.assimilation.filters.learned.memory import Memory
+from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF
+from bieqno.assimilation.filters.learned.scale_free import Moments
+from bieqno.assimilation.objectives.against_truth import bounded_derivative, mean_and_crps
+from bieqno.lab.filter_pretraining.families import advection, burgers, cells, lorenz96, lorenz2005, two_scale
+from bieqno.lab.filter_pretraining.worlds import World, draw_worlds
+from bieqno.operators import Standardiser
+from bieqno.training import FitResult, falling_adam, fit
+
+LEARNED = (lorenz96.FAMILY, lorenz2005.FAMILY, burgers.FAMILY, advection.FAMILY, two_scale.FAMILY)
+JUDGED = (cells.FAMILY, *LEARNED)
+"""Families to learn from, and those of the worlds that choose the best weights: the first is left out of training altogether."""
+SIZES = (3, 16)  # of ensembles
+WORLDS, HELD_OUT, TAKEN = 24, 2, 8  # of each family to learn from and to judge by; worlds of a step
+WINDOWS = 5  # that are differentiated through
+RESTARTED = 0.002  # share of the runs that begin anew in every window
+LOST = 10.0  # standard deviations from the climate's mean at which a member has blown up
+SPREADS = (0.06, 0.75)  # of first ensembles, in units of the climate
+
+
+class Runs(eqx.Module):
+    """Twin experiments under way, one in each world."""
+
+    truth: Float[Array, "*w n"]
+    ensemble: Float[Array, "*w N n"]
+    memory: Memory
+
+
+class WorldLoss(eqx.Module):
+    """Score of the analyses of the next windows, in some random worlds."""
+
+    worlds: World
+    taken: int = eqx.field(static=True, default=TAKEN)
+    windows: int = eqx.field(static=True, default=WINDOWS)
+
+    def __call__(
+        self, student: PretrainedEnNF, batch: tuple[Runs, PRNGKeyArray], *, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], Runs]:
+        """Return the loss, and the runs after it."""
+        runs, batch_key = batch
+        which_key, window_key = jax.random.split(batch_key)
+        chosen = jax.random.choice(which_key, len(runs.truth), (self.taken,), replace=False)
+        some = jax.tree.map(lambda leaf: leaf[chosen], (self.worlds, runs))
+        # One by one: a world runs the model of its own family alone.
+        play_one = partial(play, student, self.windows)
+        scores, ended = jax.lax.map(lambda one: play_one(*one), (*some, jax.random.split(window_key, self.taken)))
+        loss = jnp.mean(jnp.log(jnp.mean(scores[..., 0], axis=1)))
+        after = jax.tree.map(lambda old, new: old.at[chosen].set(new), runs, ended)
+        return loss, jax.lax.stop_gradient(after)
+
+
+def play(
+    student: PretrainedEnNF, windows: int, world: World, run: Runs, key: PRNGKeyArray
+) -> tuple[Float[Array, "T 3"], Runs]:
+    """Take one world through some windows; return score, error and spread of each, in units of the climate."""
+    student = dataclasses.replace(student, around=world.around)
+    mean, deviation = world.operator.mean, world.operator.deviation
+    present = jnp.arange(run.ensemble.shape[0]) < world.members
+
+    def window(run: Runs, key: PRNGKeyArray) -> tuple[Runs, Float[Array, "3"]]:
+        truth_key, model_key, start_key, seen_key, filter_key = jax.random.split(key, 5)
+        # Derivatives through a run that has lost its truth grow without bound and mean nothing.
+        size = jax.lax.stop_gradient(jnp.sqrt(jnp.mean(((run.ensemble - run.truth) / deviation) ** 2)) + 1e-6)
+        unit = deviation * size
+        carried = bounded_derivative((run.ensemble / unit)[None], 1 / math.sqrt(run.ensemble.size))[0] * unit
+        truth = forecast(world.truth, run.truth[None], key=truth_key)[0]
+        prior = forecast(world.model, carried, key=model_key)
+        near = jnp.abs(prior - mean) <= LOST * deviation
+        sound = jnp.all(near | ~present[:, None]) & jnp.all(jnp.isfinite(truth))
+        again = ~sound | (jax.random.uniform(start_key) < RESTARTED)
+        begun = begin(world, run.ensemble.shape[0], start_key)
+        truth, prior = (jnp.where(jnp.isfinite(x), x, 0) for x in (truth, prior))
+        run = jax.tree.map(partial(jnp.where, again), begun, Runs(truth, prior, run.memory))
+        observed = world.observe(run.truth, key=seen_key)
+        ensemble, memory = student.step(run.memory, run.ensemble, observed, present, key=filter_key)
+        scores = mean_and_crps((ensemble - run.truth) / deviation, present)
+        spread = jnp.sqrt(jnp.mean(jnp.var(ensemble / deviation, axis=0, where=present[:, None])))
+        return Runs(run.truth, ensemble, memory), jnp.stack([sum(scores), scores[0], spread])
+
+    run, scores = jax.lax.scan(window, run, jax.random.split(key, windows))
+    return scores, run
+
+
+def begin(world: World, members: int, key: PRNGKeyArray) -> Runs:
+    """Draw a truth of the climate of a world and an ensemble about it, of log-uniform spread."""
+    which_key, width_key, noise_key = jax.random.split(key, 3)
+    truth = world.states[jax.random.randint(which_key, (), 0, len(world.states))]
+    low, high = (math.log(end) for end in SPREADS)
+    width = jnp.exp(jax.random.uniform(width_key, minval=low, maxval=high)) * world.operator.deviation
+    noise = jax.random.normal(noise_key, (1 + members, truth.shape[0]))
+    kinds = world.around.kinds
+    return Runs(truth, truth + width * (noise[:1] + noise[1:]), Memory.new(truth.shape[0], kinds[0] * kinds[1]))
+
+
+def begin_all(world: World, members: int, key: PRNGKeyArray) -> Runs:
+    """Begin a run in each of some worlds."""
+    return jax.vmap(lambda one, k: begin(one, members, k))(world, jax.random.split(key, len(world.members)))
+
+
+class WorldErrors(eqx.Module):
+    """Held-out loss: mean logarithm of the errors of long runs in worlds that are not trained on."""
+
+    worlds: World
+    key: PRNGKeyArray
+    members: int = eqx.field(static=True, default=SIZES[1])
+    windows: int = eqx.field(static=True, default=90)
+    burn_in: int = eqx.field(static=True, default=30)
+
+    def __call__(self, student: PretrainedEnNF) -> Float[Array, ""]:
+        """Return the mean over all worlds."""
+        return jnp.mean(jnp.log(self.errors(student)[:, 0]))
+
+    def errors(self, student: PretrainedEnNF) -> Float[Array, "w 2"]:
+        """Return error and spread in each world, averaged over windows after the burn-in."""
+        key, run_key = jax.random.split(self.key)
+        begun = begin_all(self.worlds, self.members, key)
+        keys = jax.random.split(run_key, len(self.worlds.members))
+        play_one = partial(play, student, self.windows)
+        scores, _ = jax.lax.map(lambda one: play_one(*one), (self.worlds, begun, keys))
+        kept = scores[:, self.burn_in :, 1:]
+        return jnp.sqrt(jnp.mean(jnp.minimum(jnp.nan_to_num(kept, nan=3.0), 3.0) ** 2, axis=1))
+
+
+def judge_of(worlds: int = HELD_OUT, **settings: Any) -> WorldErrors:
+    """Return the validation, on worlds of its own; every sixth is of the family that is left out."""
+    drawn = draw_worlds(JUDGED, worlds, SIZES, np.random.default_rng(1))
+    return WorldErrors(drawn, jax.random.key(1), **settings)
+
+
+def pretrain(
+    *,
+    judge: WorldErrors,
+    worlds: int = WORLDS,
+    learning_rate: float = 3e-3,
+    width: int = 32,
+    key: PRNGKeyArray,
+    **options: Any,
+) -> FitResult[PretrainedEnNF]:
+    """Train new weights; `options` are those of `fit`, such as `budget`, `checkpoint` and `on_progress`."""
+    weight_key, run_key, fit_key = jax.random.split(key, 3)
+    drawn = draw_worlds(LEARNED, worlds, SIZES, np.random.default_rng(0))
+    optimizer = falling_adam(learning_rate, b2=0.99, clip=1.0, warm_up=20)
+    student = PretrainedEnNF.untrained(width=width, key=weight_key)
+    runs = begin_all(drawn, SIZES[1], run_key)
+    options |= {"optimizer": optimizer, "validate": judge, "source_state": runs}
+    return fit(student, WorldLoss(drawn), _runs_and_key, key=fit_key, **options)
+
+
+def _runs_and_key(key: PRNGKeyArray, runs: Runs) -> tuple[Runs, PRNGKeyArray]:
+    return runs, key
+
+
+def with_units(student: PretrainedEnNF, *, worlds: int = 12, windows: int = 40) -> PretrainedEnNF:
+    """Return the same, which knows what it sees in worlds of training: what is far from it is unfamiliar."""
+    drawn, key = draw_worlds(LEARNED, worlds, SIZES, np.random.default_rng(2)), jax.random.key(2)
+    runs, keys = begin_all(drawn, SIZES[1], key), jax.random.split(key, len(drawn.members))
+    seen = np.asarray(eqx.filter_jit(_seen)(student, windows, drawn, runs, keys))
+    units = Standardiser.of(jnp.asarray(np.moveaxis(seen, 1, 0).reshape(seen.shape[1], -1)), axis=1)
+    return dataclasses.replace(student, units=units)
+
+
+def _seen(
+    student: PretrainedEnNF, windows: int, worlds: World, runs: Runs, keys: PRNGKeyArray
+) -> Float[Array, "w f n"]:
+    """Return what the filter sees after some windows in each world."""
+
+    def one(world: World, run: Runs, key: PRNGKeyArray) -> Float[Array, "f n"]:
+        play_key, model_key, seen_key = jax.random.split(key, 3)
+        run = play(student, windows, world, run, play_key)[1]
+        here = dataclasses.replace(student, around=world.around)
+        observed = world.observe(run.truth, key=seen_key)
+        present = jnp.arange(run.ensemble.shape[0]) < world.members
+        prior = Moments.of(forecast(world.model, run.ensemble, key=model_key), present, observed)
+        close = world.around.near.among(observed.mask)
+        return here.look(run.memory, prior, close, prior.known(close, observed.mask))[0]
+
+    return jax.lax.map(lambda each: one(*each), (worlds, runs, keys))

@@ -1,0 +1,153 @@
+"""Daily flow of the Leaf River, 1952 to 1962, and HyMOD, a model of five stores (Boyle 2001; Moradkhani et al. 2005).
+
+Soil that holds water to different depths, a slow store and three quick ones in a row. Rain of each quarter of a day fills the
+soil; what it cannot hold goes to the stores, and from there to the river. At random are the rain that fell on the whole basin, a
+multiplier that lasts for days, and the content of the stores.
+"""
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from bieqno.assimilation import LogNormal, Observation, StochasticModel, System
+
+DATA = Path(__file__).parent / "data" / "leaf_river.csv.gz"
+AREA = 1944.0  # km2
+FLOW = AREA / 86.4  # m3/s for a millimetre per day
+QUARTERS = 4
+NAMES = ("soil", "slow", "quick 1", "quick 2", "quick 3", "multiplier", "flow")
+COORDINATES = ("logit", "log", "sqrt", "sqrt", "sqrt", "same", "log")
+SMALL = 1e-3
+
+
+@dataclass(frozen=True)
+class River:
+    """The record: flow in m3/s, and what drives the model; the years of the calibration come first."""
+
+    dates: pd.DatetimeIndex
+    flow: Float[np.ndarray, "T"]
+    inputs: Mapping[str, Any]  # of each day: four quarters of rain, and potential evapotranspiration, in mm
+    calibrated: int  # days of the first five years, after which the test begins
+
+
+@functools.cache
+def river() -> River:
+    """Return the record.
+
+    Example:
+        >>> found = river()
+        >>> len(found.flow), str(found.dates[found.calibrated])[:10], found.inputs["rain"].shape
+        (3717, '1957-10-01', (3717, 4))
+    """
+    table = pd.read_csv(DATA, parse_dates=["date"])
+    rain = table[[f"rain_{quarter}_mm" for quarter in range(1, QUARTERS + 1)]].to_numpy(float)
+    evaporation = table["potential_evapotranspiration_mm"].to_numpy(float)
+    dates = pd.DatetimeIndex(table["date"])
+    first = int(np.flatnonzero(dates == "1957-10-01")[0])
+    return River(dates, table["flow_m3_s"].to_numpy(float), {"rain": rain, "evaporation": evaporation}, first)
+
+
+class HyMOD(eqx.Module):
+    """A day of the river, for `StochasticModel`; numbers without bounds are logarithms or logits of the parameters."""
+
+    depth: Any = 5.5  # log of the largest depth of the soil, mm
+    shape: Any = -1.0  # log of how unequal depths are
+    quick: Any = 0.0  # logit of the share that goes to the quick stores
+    slow_rate: Any = -4.0  # logit of the share that leaves the slow store in a day
+    quick_rate: Any = 0.0  # of a quick one
+    rain_noise: Any = -1.5  # log of the deviation of the log of each day's rain
+    lasting_noise: Any = -2.5  # log of the change of the lasting multiplier in a day
+    store_noise: Any = -3.0  # log of the deviation of the log of each store
+
+    def __call__(
+        self, state: Float[Array, "7"], inputs: Mapping[str, Float[Array, "..."]], *, key: PRNGKeyArray
+    ) -> Float[Array, "7"]:
+        """Return the state a day later."""
+        luck = jax.random.normal(key, (7,))
+        noise = jnp.exp(jnp.asarray(self.store_noise)) * luck[:5]
+        multiplier = 0.95 * state[5] + jnp.exp(jnp.asarray(self.lasting_noise)) * luck[5]
+        spread = jnp.exp(jnp.asarray(self.rain_noise))
+        factor = jnp.exp(multiplier + spread * luck[6] - 0.5 * spread**2)
+        return self.day(state.at[5].set(multiplier), inputs["rain"] * factor, inputs["evaporation"], noise)
+
+    def day(
+        self, state: Float[Array, "7"], rain: Float[Array, "4"], evaporation: Float[Array, ""], noise: Float[Array, "5"]
+    ) -> Float[Array, "7"]:
+        """Return the state a day later, with given rain; the noise is that of the logarithm of each store."""
+        depth, b = jnp.exp(jnp.asarray(self.depth)), jnp.exp(jnp.asarray(self.shape))
+        most = depth / (1 + b)
+        share = jax.nn.sigmoid(jnp.asarray(self.quick))
+        rates = (jax.nn.sigmoid(jnp.asarray(rate)) for rate in (self.slow_rate, self.quick_rate))
+        slow_rate, quick_rate = (1 - (1 - rate) ** (1 / QUARTERS) for rate in rates)
+
+        def quarter(carry: tuple[Array, ...], rained: Array) -> tuple[tuple[Array, ...], Array]:
+            soil, slow, *quick = carry
+            # Moore's soil: the depth below which all is full, before and after the rain.
+            full = depth * (1 - (1 - soil) ** (1 / (1 + b)))
+            over = jnp.maximum(full + rained - depth, 0)
+            filled = jnp.minimum(full + rained - over, depth * (1 - SMALL))
+            after = 1 - (1 - filled / depth) ** (1 + b)
+            excess = jnp.maximum(rained - over - most * (after - soil), 0)
+            soil = jnp.clip(after - after * evaporation / QUARTERS / most, SMALL, 1 - SMALL)
+            slow = slow + (1 - share) * excess
+            left = slow_rate * slow
+            running = over + share * excess
+            moved = []
+            for store in quick:
+                content = store + running
+                running = quick_rate * content
+                moved.append(content - running)
+            return (soil, slow - left, *moved), left + running
+
+        begin = tuple(state[:5])
+        (soil, *stores), flows = jax.lax.scan(quarter, begin, rain)
+        odds = jnp.log(soil / (1 - soil)) + noise[0]
+        wet = [store * jnp.exp(e) for store, e in zip(stores, noise[1:], strict=True)]
+        flow = FLOW * jnp.sum(flows)
+        return jnp.stack([jax.nn.sigmoid(odds), *wet, state[5], jnp.maximum(flow, SMALL)])
+
+
+def first_state(flow: float) -> Float[np.ndarray, "7"]:
+    """Return a state that a dry summer may have left, with a given flow."""
+    return np.array([0.3, 20.0, 0.05, 0.05, 0.05, 0.0, flow])
+
+
+def basin(model: HyMOD, deviation: Any, flow: float) -> System:
+    """Return the system: flow is observed with errors of its logarithm.
+
+    Example:
+        >>> system = basin(HyMOD(), 0.1, 3.0)
+        >>> system.size, system.observed
+        (7, 1)
+    """
+    observation = Observation([len(NAMES) - 1], LogNormal(deviation))
+    return System(StochasticModel(model), observation, jnp.asarray(first_state(flow)), limit=1e5, spread=SMALL)
+
+
+def open_loop(model: HyMOD, inputs: Mapping[str, Float[Array, "T ..."]], flow: float) -> Float[Array, "T"]:
+    """Return the flow of a run without noise and without observations."""
+
+    def step(state: Float[Array, "7"], today: Mapping[str, Array]) -> tuple[Array, Array]:
+        state = model.day(state, today["rain"], today["evaporation"], jnp.zeros(5))
+        return state, state[6]
+
+    return jax.lax.scan(step, jnp.asarray(first_state(flow), float), dict(inputs))[1]
+
+
+def efficiency(observed: Float[np.ndarray, "T"], predicted: Float[np.ndarray, "T"]) -> float:
+    """Return the efficiency of Nash and Sutcliffe: one for a perfect prediction, zero for that of the mean.
+
+    Example:
+        >>> efficiency(np.array([1.0, 3.0]), np.array([1.0, 3.0])), efficiency(np.array([1.0, 3.0]), np.array([2.0, 2.0]))
+        (1.0, 0.0)
+    """
+    return float(1 - np.sum((observed - predicted) ** 2) / np.sum((observed - observed.mean()) ** 2))

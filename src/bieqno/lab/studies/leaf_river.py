@@ -1,0 +1,241 @@
+"""Study ``leaf-river``: the flow of a river one day ahead, by a model of five stores that is driven by rain."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import xarray as xr
+from jaxtyping import Array, Float
+from scipy.optimize import minimize
+
+from bieqno.assimilation import ETKF, Dressed, EnKF, Filter, LogNormal, ParticleFilter, Scenarios, System, Transformed
+from bieqno.lab.compare import SETTING, Arrays, Case, Method, compare
+from bieqno.lab.methods.records import MOMENTS, RecordTest, on_record, predicting, rows_of, score
+from bieqno.lab.records.baselines import FlowFeatures, Prediction, fit, flow_baselines, with_error_model
+from bieqno.lab.records.leaf_river import COORDINATES, HyMOD, River, basin, efficiency, open_loop, river
+from bieqno.lab.records.leaf_river_training import scenarios, with_context
+from bieqno.lab.records.training import kept_or_trained
+from bieqno.lab.results import Row
+from bieqno.lab.study import Description, Experiment, Findings, Run
+
+BASELINES = ("persistence", "persistence by rain", "autoregression", "climatology")
+LOOP, CORRECTED, LEARNED = "open loop", "EnKF, error model", "EnNF"
+KEPT = ("log_score", "pit", "predicted_mean")
+STRUCTURE = ("depth", "shape", "quick", "slow_rate", "quick_rate")
+NOISES = {"rain_noise": -0.75, "lasting_noise": -2.5, "store_noise": -1.6, "deviation": -2.3}  # where the search begins
+SCENARIOS = 32  # that the learned filter is trained on
+SPIN = 60  # days until the stores have forgotten their first content
+DESCRIPTION = Description(
+    title="Flow of the Leaf River",
+    question="The daily flow of a river and the rain that feeds it were measured for ten years. After a calibration on the first "
+    "five, which filter predicts the next day's flow best, and does it beat predictions without a model?",
+    claim="None; the paper has no such data.",
+    minutes={"smoke": 0.7, "quick": 8.0, "paper": 25.0},
+    methods=("EnKF tuned", CORRECTED, LEARNED, "ETKF tuned", "particle filter tuned", LOOP, *BASELINES),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is run: members, runs of each filter, evaluations of a calibration, and how many days of its years and of the test.
+
+    The learned filter is trained for some `steps`, with so many `truths` of each ensemble size.
+    """
+
+    preset: str = "quick"
+    sizes: tuple[int, ...] = (20, 100)
+    runs: int = 3
+    evaluations: int = 50
+    days: tuple[int | None, int | None] = (None, None)
+    steps: int = 3000
+    truths: tuple[int, ...] = (32, 8)
+
+
+PRESETS = {
+    "smoke": Settings("smoke", (20,), 1, 6, (200, 60), 20, (4,)),
+    "quick": Settings(),
+    "paper": Settings("paper", (20, 50, 100, 500), 5, 150, steps=10000, truths=(32, 16, 8, 2)),
+}
+
+
+def cut(found: River, s: Settings) -> River:
+    """Return the last days of the calibration and the first of the test."""
+    before, after = s.days
+    begin = 0 if before is None else found.calibrated - before
+    end = len(found.flow) if after is None else found.calibrated + after
+    part = slice(begin, end)
+    inputs = {name: jnp.asarray(series[part], float) for name, series in found.inputs.items()}
+    return River(found.dates[part], found.flow[part], inputs, found.calibrated - begin)
+
+
+def calibrate_structure(record: River) -> dict[str, float]:
+    """Return the parameters whose run without noise is nearest to the square root of the flow, in the first years."""
+    part = slice(min(SPIN, record.calibrated // 3), record.calibrated)
+    begin = HyMOD()
+    root = jnp.sqrt(jnp.asarray(record.flow, float))
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss(p: Float[Array, "p"]) -> Float[Array, ""]:
+        model = HyMOD(**dict(zip(STRUCTURE, p, strict=True)))
+        predicted = open_loop(model, record.inputs, float(record.flow[0]))
+        return jnp.mean((jnp.sqrt(predicted) - root)[part] ** 2)
+
+    def of_numpy(p: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = loss(jnp.asarray(p, float))
+        return float(value), np.asarray(gradient, float)
+
+    start = np.array([getattr(begin, name) for name in STRUCTURE])
+    found = minimize(of_numpy, start, jac=True, method="L-BFGS-B", bounds=[(x - 4, x + 4) for x in start])
+    return dict(zip(STRUCTURE, found.x.tolist(), strict=True))
+
+
+def build_system(record: River, structure: dict[str, float], noises: dict[str, float]) -> System:
+    """Return the basin with some parameters."""
+    values = {name: jnp.asarray(value, float) for name, value in (structure | noises).items()}
+    deviation = jnp.exp(values.pop("deviation"))
+    return basin(HyMOD(**values), deviation, float(record.flow[0]))
+
+
+def calibrated(
+    name: str, filter: Filter, record: River, structure: dict[str, float], evaluations: int
+) -> Method[RecordTest]:
+    """Return a filter with the noises of the largest likelihood in the first years, which the log score estimates.
+
+    In these years it is decided, too, whether it is scored by the mixture of the laws at its members or by their moments.
+    """
+
+    def run(test: RecordTest) -> Arrays:
+        first = replace(test, values=test.values[: test.first], seeds=1, first=min(SPIN, test.first // 3))
+        first = replace(first, inputs={key: series[: test.first] for key, series in test.inputs.items()})
+
+        def loss(p: np.ndarray) -> float:
+            system = build_system(record, structure, dict(zip(NOISES, p.tolist(), strict=True)))
+            found = on_record(filter, replace(first, system=system))
+            lost = found["diverged"][0] >= 0
+            return 1e3 if lost else -float(np.mean(found["log_score"][0, first.first :]))
+
+        start = np.array(list(NOISES.values()))
+        simplex = np.concatenate([start[None], start + 0.5 * np.eye(len(start))])
+        options = {"maxfev": evaluations, "initial_simplex": simplex, "xatol": 0.02, "fatol": 1e-3}
+        best = dict(zip(NOISES, minimize(loss, start, method="Nelder-Mead", options=options).x.tolist(), strict=True))
+        system = build_system(record, structure, best)
+        dressed = [Dressed(filter, "log", jnp.asarray(moments)) for moments in MOMENTS]
+        early = [on_record(one, replace(first, system=system))["log_score"][0, first.first :].mean() for one in dressed]
+        chosen = int(np.nanargmax(early))
+        found = on_record(dressed[chosen], replace(test, system=system))
+        return found | {
+            SETTING + name: np.array(value) for name, value in (best | {"moments": MOMENTS[chosen]}).items()
+        }
+
+    return Method(name, run)
+
+
+def score_flow(test: RecordTest, found: Arrays) -> dict[str, Any]:
+    """Score the days after the calibration, and those with and without rain by themselves."""
+    scores: dict[str, Any] = score(test, found)
+    log_score = np.asarray(found["log_score"], float)[:, test.first :]
+    mean, values = np.asarray(found["predicted_mean"], float)[:, test.first :], test.values[test.first :]
+    wet = np.asarray(test.inputs["rain"]).sum(axis=1)[test.first :] > 1
+    del scores["log_score"]
+    chosen = {"nll": slice(None), "nll_wet": wet, "nll_dry": ~wet}
+    parts = {name: -log_score[:, which].mean(axis=1) for name, which in chosen.items()}
+    return parts | {"efficiency": np.array([efficiency(values, each) for each in mean])} | scores
+
+
+def _open_loop(record: River, structure: dict[str, float]) -> Callable[[RecordTest], Prediction]:
+    """Return the calibrated run without observations, with a log-normal law that is fitted, too."""
+    median = open_loop(HyMOD(**structure), record.inputs, float(record.flow[0]))
+    part = slice(min(SPIN, record.calibrated // 3), record.calibrated)
+
+    def about(p: Float[Array, "2"]) -> Prediction:
+        return Prediction(median * jnp.exp(p[0]), LogNormal(jnp.exp(p[1])))
+
+    return lambda test: fit(about, record.flow, np.array([0.0, -1.0]), part)
+
+
+def learned(
+    s: Settings, run: Run, record: River, structure: dict[str, float], noises: dict[str, float]
+) -> Method[RecordTest]:
+    """Return the filter that is trained on floods of the model, with the noises that were found for the EnKF."""
+
+    def build(parameters: dict[str, float]) -> System:
+        own = {name: parameters[name] for name in STRUCTURE}
+        return build_system(record, own, {name: parameters[name] for name in NOISES})
+
+    @functools.cache
+    def filter() -> Filter:
+        def known() -> Scenarios:
+            return scenarios(record, structure | noises, build, SCENARIOS, run.seed + 1)
+
+        sizes = dict(zip(s.sizes, s.truths, strict=True))
+        return kept_or_trained(run, known, COORDINATES, "log", sizes, s.steps)
+
+    def of(test: RecordTest) -> Arrays:
+        inputs = with_context(test.inputs)
+        return on_record(filter(), replace(test, system=build(structure | noises), inputs=inputs))
+
+    return Method(LEARNED, of)
+
+
+def study(s: Settings, run: Run) -> Findings:
+    """Calibrate the model, then each filter on it, and compare them on the years after."""
+    record = cut(river(), s)
+    structure = calibrate_structure(record)
+    rain = np.asarray(record.inputs["rain"])
+    part = slice(min(SPIN, record.calibrated // 3), record.calibrated)
+
+    def test_of(members: int) -> RecordTest:
+        system = build_system(record, structure, NOISES)
+        start = jnp.tile(system.state, (members, 1))
+        first = record.calibrated
+        return RecordTest(system, record.flow, record.inputs, start, s.runs, (0, 0), run.seed, first)
+
+    def case_of(size: int) -> Case[RecordTest]:
+        return Case("test years", lambda _: test_of(size), about={"ensemble_size": size}, label=f"N={size}")
+
+    one = Case("test years", lambda _: test_of(1))
+    plan = [(one, predicting(LOOP, _open_loop(record, structure)))]
+    features = functools.cache(lambda: FlowFeatures.of(record.flow, rain, record.dates, part))
+    baselines = functools.cache(lambda: flow_baselines(features(), part))
+    plan += [(one, predicting(name, lambda test, name=name: baselines()[name])) for name in BASELINES]  # type: ignore[misc]
+    for size in s.sizes:
+        filters: dict[str, Filter] = {
+            "EnKF tuned": Transformed.by(EnKF(), COORDINATES, "log"),
+            "ETKF tuned": Transformed.by(ETKF(), COORDINATES, "log"),
+            "particle filter tuned": Transformed.by(ParticleFilter(0.2), COORDINATES),
+        }
+        make = partial(calibrated, record=record, structure=structure, evaluations=s.evaluations)
+        plan += [(case_of(size), make(name, filter)) for name, filter in filters.items()]
+    if run.wants("EnNF") and not run.wants("EnKF tuned"):
+        raise ValueError(
+            "the noises that the EnNF is trained with are those of the tuned EnKF; add --only 'EnKF tuned'"
+        )
+    outcomes = compare(run, plan, score_flow, keep=KEPT)
+    plan = []  # the error model on top of each EnKF, from the prediction of its first run, and the learned filter beside
+    own = [outcome for outcome in outcomes if outcome.method == "EnKF tuned"]
+    noises = {name: own[-1].settings[name] for name in NOISES} if own else NOISES  # without an EnKF nothing is trained
+    learner = learned(s, run, record, structure, noises)
+    plan += [(case_of(size), learner) for size in s.sizes]
+    for found in own:
+        mean = np.asarray(found.kept[0]["predicted_mean"])[0]
+        correct = partial(with_error_model, mean, features(), part)
+        plan.append((found.case, predicting(CORRECTED, lambda test, correct=correct: correct())))  # type: ignore[misc]
+    outcomes += compare(run, plan, score_flow, keep=KEPT)
+    rows = [*rows_of(outcomes), *(Row.of("test years", "HyMOD", name, [value]) for name, value in structure.items())]
+    series = {key: np.stack([np.asarray(o.kept[0][key])[0] for o in outcomes]) for key in KEPT}
+    entries = {
+        "method": ("entry", [o.method for o in outcomes]),
+        "ensemble_size": ("entry", [o.case.about.get("ensemble_size", 0) for o in outcomes]),
+        "time": record.dates,
+    }
+    variables = {key: (("entry", "time"), values) for key, values in series.items()} | {"flow": ("time", record.flow)}
+    return rows, {"test years": xr.Dataset(variables, entries)}
+
+
+EXPERIMENT = Experiment("leaf-river", DESCRIPTION, PRESETS, study)

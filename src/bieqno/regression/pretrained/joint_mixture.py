@@ -1,0 +1,145 @@
+"""The joint distribution at many points as a mixture of what may hold for all of them at once.
+
+The mean and the variance of each point are those of `predict`. What the values have in common is open: how long waves are, how
+rough the function is, how strong the noise, and whether its correlations are those of a process of the whole table at all. Each
+hypothesis is a chain of Gaussian conditionals (`joint`), and the density of many values is the mixture of their densities: by the
+chain rule, each value tells which of them hold, as it would if it were added to the data. There are three kinds:
+
+- `PROCESS`: the process of the whole table under other hyperparameters, with its own mean;
+- `CORRELATED`: the stated marginals, correlated as in that process, with other variances of function and noise;
+- `INDEPENDENT`: the stated marginals alone, likewise. It is right where experts that are not Gaussian count, as at jumps.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Float, PRNGKeyArray
+from scipy.special import logsumexp
+
+from bieqno.gaussian import AbstractGaussian
+from bieqno.regression.pretrained.ard import ARDProcess
+from bieqno.regression.pretrained.joint import Block, ChainGaussian, chains, unlinked
+
+PROCESS, CORRELATED, INDEPENDENT = 0.4, 0.35, 0.25  # prior probabilities
+_SPREAD = 0.5  # of the logarithms of the standard deviations of function and noise, independently of each other
+_COMMON = np.arange(-2.0, 3.0)  # levels of what they have in common, in deviations, and of their ratio
+_RATIO = np.sqrt(1.5) * np.arange(-1.0, 2.0)
+_SHARES = np.exp(-(_COMMON**2) / 2) / np.sum(np.exp(-(_COMMON**2) / 2))
+_RATIOS = np.exp(np.sqrt(2) * _SPREAD * _RATIO)
+# On average over all levels both variances are those that are stated.
+_FACTORS = np.exp(np.sqrt(2) * _SPREAD * _COMMON)
+_FACTORS /= np.mean(_RATIOS) * np.sum(_SHARES * _FACTORS)
+
+
+class JointMixture(AbstractGaussian):
+    """A mixture of joint Gaussians over the same n values; NumPy's arrays.
+
+    Example:
+        >>> one = ChainGaussian.dense(np.zeros(2), np.eye(2))
+        >>> other = ChainGaussian.dense(np.zeros(2), np.array([[1.0, 0.9], [0.9, 1.0]]))
+        >>> both = JointMixture(np.log([0.5, 0.5]), (one, other))
+        >>> both.covariance().round(6).tolist()
+        [[1.0, 0.45], [0.45, 1.0]]
+        >>> bool(both.condition(np.array([0]), np.array([2.0])).mean[0] > 0.8)
+        True
+    """
+
+    log_weights: Float[np.ndarray, "k"]
+    parts: tuple[ChainGaussian, ...]
+    mean: Float[np.ndarray, "n"]
+    deviation: Float[np.ndarray, "n"]
+
+    def __init__(self, log_weights: Float[np.ndarray, "k"], parts: Sequence[ChainGaussian]) -> None:
+        weights, means = np.exp(log_weights), np.stack([part.mean for part in parts])
+        self.log_weights, self.parts, self.mean = log_weights, tuple(parts), weights @ means
+        self.deviation = np.sqrt(weights @ (np.stack([part.variance for part in parts]) + (means - self.mean) ** 2))
+
+    @property
+    def size(self) -> int:
+        """Number of points n."""
+        return self.parts[0].size
+
+    @property
+    def variance(self) -> Float[np.ndarray, "n"]:
+        """Variance of each point."""
+        return self.deviation**2
+
+    def covariance(self) -> Float[np.ndarray, "n n"]:
+        """Return the dense covariance matrix, O(n^2) memory."""
+        total = np.zeros((self.size, self.size))
+        blocks, correlation = None, total
+        for weight, part in zip(np.exp(self.log_weights), self.parts, strict=True):
+            if part.blocks is not blocks:  # those of the same correlations follow one another
+                blocks = part.blocks
+                correlation = ChainGaussian(part.mean, np.ones(self.size), blocks).covariance()
+            apart = part.mean - self.mean
+            total += weight * (correlation * np.outer(part.deviation, part.deviation) + np.outer(apart, apart))
+        return total
+
+    def log_prob(self, value: Any) -> float:
+        """Return the logarithm of the joint density at `value`."""
+        return float(logsumexp(self.log_weights + np.array([part.log_prob(value) for part in self.parts])))
+
+    def sample(self, count: int, *, key: PRNGKeyArray) -> Float[np.ndarray, "count n"]:
+        """Draw joint samples, one per row, each of one part."""
+        random = np.random.default_rng(np.asarray(jax.random.key_data(key)).ravel())
+        chosen = random.choice(len(self.parts), count, p=np.exp(self.log_weights))
+        draws = np.empty((count, self.size))
+        for i in np.unique(chosen).tolist():
+            own = np.flatnonzero(chosen == i)
+            draws[own] = self.parts[i].sample(len(own), key=jax.random.fold_in(key, i))
+        return draws
+
+    def marginal(self, indices: Any) -> "JointMixture":
+        """Return the joint distribution of some of the points, in the order of `indices`."""
+        return JointMixture(self.log_weights, tuple(part.marginal(indices) for part in self.parts))
+
+    def condition(self, indices: Any, values: Any) -> "JointMixture":
+        """Return the distribution of the other points, in their order, given the values of those of `indices`."""
+        told = np.array([part.marginal(indices).log_prob(np.asarray(values, np.float64)) for part in self.parts])
+        log_weights = self.log_weights + told
+        parts = tuple(part.condition(indices, values) for part in self.parts)
+        return JointMixture(log_weights - logsumexp(log_weights), parts)
+
+
+def join(
+    processes: Sequence[ARDProcess],
+    points: Float[np.ndarray, "n d"],
+    mean: Float[np.ndarray, "n"],
+    std: Float[np.ndarray, "n"],
+    noise: Float[np.ndarray, "n"],
+    kept: float = 1.0,
+) -> JointMixture:
+    """Join marginals at points, in which so much of the variance is `noise`, by equally probable processes.
+
+    Of the noise of the processes, that of their rows, new values have the share `kept`: known errors of the rows are not theirs.
+    """
+    noise = np.minimum(noise, std**2)
+    function = std**2 - noise
+    # The variances of function and noise by their ratio and their product, so that chains of one ratio share their blocks.
+    variants = [(noise / ratio, function * ratio) for ratio in _RATIOS]
+    predicted = [process.predict(points) for process in processes]
+    variances = [one.variance - (1 - kept) * p.noise for one, p in zip(predicted, processes, strict=True)]
+    centre = np.mean([one.mean for one in predicted], axis=0)
+    spread = np.sqrt(
+        np.mean([v + (one.mean - centre) ** 2 for v, one in zip(variances, predicted, strict=True)], axis=0)
+    )
+    alone = unlinked(len(mean))
+    found: list[tuple[float, ChainGaussian]] = []
+
+    def scaled(weight: float, variance: np.ndarray, blocks: tuple[Block, ...]) -> None:
+        for share, factor in zip(_SHARES, _FACTORS, strict=True):
+            found.append((weight / len(variants) * share, ChainGaussian(mean, np.sqrt(factor * variance), blocks)))
+
+    for a, b in variants:
+        scaled(INDEPENDENT, a + b, alone)
+    for process, own, variance in zip(processes, predicted, variances, strict=True):
+        shares = [*(b / (a + b) for a, b in variants), 1 - kept * process.noise / variance]
+        *others, blocks = chains(process, points, shares)
+        for (a, b), other in zip(variants, others, strict=True):
+            scaled(CORRELATED / len(processes), a + b, other)
+        moved = mean + std * (own.mean - centre) / spread
+        found.append((PROCESS / len(processes), ChainGaussian(moved, std * np.sqrt(variance) / spread, blocks)))
+    return JointMixture(np.log([weight for weight, _ in found]), [part for _, part in found])

@@ -1,0 +1,173 @@
+"""The pretrained filter: no units, no dependence on padding, a memory that `cycle` carries, and weights in the package."""
+
+import dataclasses
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bieqno.assimilation import (
+    AgainstTruth,
+    Inflated,
+    LinearModel,
+    LocalEnNF,
+    Lorenz96,
+    Observation,
+    Places,
+    System,
+    Validation,
+    cycle,
+    cycle_chunks,
+    filter_from_bytes,
+    filter_to_bytes,
+    simulate,
+    train_filter,
+)
+from bieqno.assimilation.filters.learned import pretrained
+from bieqno.assimilation.filters.learned.memory import Memory
+from bieqno.assimilation.twin import window_keys
+from bieqno.persistence import PersistenceError
+
+KEY = jax.random.key(1)
+SIZE = 12
+
+
+def system(unit=1.0, length=1.0):
+    """Rotates a ring and damps it a little; half of it is observed, in any unit of state and of space."""
+    matrix = 0.98 * jnp.roll(jnp.eye(SIZE), 1, axis=0)
+    places = Places(length * jnp.arange(float(SIZE))[:, None], period=length * SIZE)
+    observation = Observation(range(0, SIZE, 2), 0.5 * unit, floor=1e-12)
+    return System(LinearModel(matrix), observation, jnp.full(SIZE, unit), places, spread=unit)
+
+
+@pytest.fixture(scope="module")
+def weights():
+    """Weights that were trained a little, as it were: the networks' outputs are not zero."""
+    shipped = LocalEnNF.pretrained()
+    ends = lambda f: [f.before.layers[-1].bias, f.after.layers[-1].bias]  # noqa: E731
+    return eqx.tree_at(ends, shipped, [x + 0.05 for x in ends(shipped)])
+
+
+@eqx.filter_jit
+def step(filter, ensemble, observed, present, state=None, key=KEY):
+    """One analysis of five members, compiled once for all tests."""
+    return filter.step(filter.begin() if state is None else state, ensemble, observed, present, key=key)
+
+
+def test_units_of_state_and_space_change_nothing(weights):
+    ensemble, value = jax.random.normal(KEY, (5, SIZE)), jnp.arange(6.0) / 3
+    everyone = jnp.ones(5, bool)
+    found = []
+    for unit, length in ((1.0, 1.0), (1e3, 7.0), (1e-6, 1.0)):
+        here = system(unit, length)
+        posterior, memory = step(weights.at(here), unit * ensemble, here.observation.window(unit * value), everyone)
+        found.append((posterior / unit, memory.weight, memory.correlations))
+    for one, large, small in zip(*found, strict=True):
+        np.testing.assert_allclose(one, large, rtol=2e-3, atol=2e-3)
+        np.testing.assert_allclose(one, small, rtol=2e-3, atol=2e-3)
+    assert float(jnp.max(jnp.abs(found[0][0] - ensemble))) > 0.1
+
+
+def test_padding_means_nothing(weights):
+    here = system()
+    ensemble, observed = jax.random.normal(KEY, (5, SIZE)), here.observation.window(jnp.arange(6.0))
+    present = jnp.arange(5) < 3
+    one, other = (
+        step(weights.at(here), jnp.where(present[:, None], ensemble, filled), observed, present)
+        for filled in (0.0, 9.0)
+    )
+    np.testing.assert_allclose(one[0][:3], other[0][:3], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(one[1].correlations, other[1].correlations, rtol=1e-5)
+
+
+def test_the_memory_finds_the_radius_and_the_variance_ratio(weights):
+    memory = Memory.new(SIZE, 1)
+    assert memory.variance_ratio(jnp.zeros(SIZE), jnp.array(0.3))[0].tolist() == pytest.approx([0.0] * SIZE, abs=0.05)
+    # Errors four times the variance that the ensemble has, which observation errors of one do not hide.
+    seen = memory.with_innovations(jnp.full(SIZE, 500.0), jnp.full(SIZE, 500.0 * 41), jnp.full(SIZE, 500.0 * 10))
+    ratio = seen.variance_ratio(jnp.zeros(SIZE), jnp.array(0.3))[0]
+    np.testing.assert_allclose(ratio, np.log(4), atol=0.15)
+    # Of independent variables a few members tell nothing beyond the place itself; the same correlations of many would.
+    ensemble, observed = jax.random.normal(KEY, (5, SIZE)), system().observation.window(jnp.zeros(6))
+    _, after = step(weights.at(system()), ensemble, observed, jnp.ones(5, bool))
+    assert float(after.reach(jnp.array(5.0))[0]) < 0.5 * float(after.reach(jnp.array(500.0))[0])
+
+
+def test_cycle_carries_the_memory_also_in_parts(weights):
+    here, filter = system(), weights.at(system())
+    twin = simulate(here, 4, key=KEY)
+    start = here.state + jax.random.normal(KEY, (5, SIZE))
+    parts = [jax.tree.map(lambda x, k=k: x[k : k + 2], twin.observations) for k in (0, 2)]
+    first = cycle(filter, here, start, parts[0], key=KEY)
+    second = cycle(filter, here, first.ensemble, parts[1], state=first.state, first_window=2, key=KEY)
+    ensemble, state = start, filter.begin()
+    for window in range(4):
+        observed = here.observation.window(twin.observations.value[window])
+        prior, key = ensemble @ here.model.matrix.T, window_keys(KEY, window)[1]
+        ensemble, state = step(filter, prior, observed, jnp.ones(5, bool), state, key)
+    np.testing.assert_allclose(second.ensemble, ensemble, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(second.state.weight, state.weight, rtol=1e-3)
+    *_, last = cycle_chunks(filter, here, start, parts, key=KEY)
+    np.testing.assert_array_equal(last.ensemble, second.ensemble)
+    assert float(second.state.weight.sum()) > 1.5 * float(first.state.weight.sum()) > 0
+
+
+def test_members_that_agree_and_a_single_one_stay_finite(weights):
+    own = system()
+    filter = weights.at(own)
+    for members in (1, 3):
+        start = jnp.ones((members, SIZE))
+        run = cycle(filter, own, start, simulate(own, 2, key=KEY).observations, key=KEY)
+        assert np.isfinite(run.ensemble).all()
+
+
+def test_what_would_lose_the_memory_is_refused(weights):
+    with pytest.raises(TypeError, match="Inflated would lose the memory of a PretrainedEnNF"):
+        Inflated(weights, 1.1)
+
+
+def test_what_was_not_met_in_training_is_said_and_left_to_the_base(weights):
+    here = system()
+    ensemble, observed = jax.random.normal(KEY, (5, SIZE)), here.observation.window(jnp.arange(6.0))
+    strange = eqx.tree_at(lambda f: f.units.scale, weights, jnp.full_like(weights.units.scale, 1e-4)).at(here)
+    base = pretrained.PretrainedEnNF.untrained(key=KEY).at(here)
+    laws = lambda f: (f.log_radius, f.log_relaxation, f.log_doubt)  # noqa: E731
+    base = eqx.tree_at(laws, base, laws(weights))
+    everyone = jnp.ones(5, bool)
+    posterior, memory = step(strange, ensemble, observed, everyone)
+    assert float(memory.unfamiliar) > 10
+    np.testing.assert_allclose(posterior, step(base, ensemble, observed, everyone)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_weights_are_stored_with_a_checksum(weights, tmp_path, monkeypatch):
+    path = tmp_path / "pretrained.bieqno"
+    pretrained.store(path, dataclasses.replace(weights, around=None))
+    monkeypatch.setattr(pretrained, "SHIPPED", path)
+    again = pretrained.shipped_filter.__wrapped__()
+    assert eqx.tree_equal(again, weights)
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+    with pytest.raises(PersistenceError, match="damaged"):
+        pretrained.shipped_filter.__wrapped__()
+    placed = weights.at(system())
+    assert eqx.tree_equal(filter_from_bytes(filter_to_bytes(placed)), placed)
+    assert pretrained.Path(pretrained.__file__).with_name("pretrained.bieqno").stat().st_size < 2e6
+
+
+def test_weights_without_a_place_say_so(weights):
+    with pytest.raises(ValueError, match="used at a system"):
+        weights(jnp.ones((3, SIZE)), system().observation.window(jnp.zeros(6)), key=KEY)
+
+
+@pytest.mark.long
+def test_it_is_trained_further_for_one_system_with_its_memory(weights):
+    here = eqx.tree_at(lambda s: s.model, system(), Lorenz96(SIZE, window=0.1, step=0.05))
+    objective = AgainstTruth(sizes={3: 2, 5: 2}, unroll=2)
+    validation = Validation(truths=2, windows=6, burn_in=2)
+    result = train_filter(weights.at(here), here, objective, steps=4, validate=validation, key=KEY)
+    (runs,) = result.source_state
+    assert runs.ensemble.shape == (4, 5, SIZE)
+    assert bool(jnp.all(runs.state.weight.sum(axis=1) > 0))
+    assert len(result.validations) == 4
+    assert not np.array_equal(result.module.log_relaxation, weights.log_relaxation)

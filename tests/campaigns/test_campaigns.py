@@ -1,0 +1,85 @@
+"""A short form of each campaign: a few of its hostile cases end as they should."""
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.standard_promotion("bieqno is used as users use it")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _campaigns():
+    sys.path.insert(0, str(ROOT / "campaigns"))
+    yield
+    sys.path.remove(str(ROOT / "campaigns"))
+
+
+def test_hostile_calls():
+    import calls
+
+    chance, targets = random.Random(0), [*calls.operators(), *calls.filters()]
+    for target in targets:
+        name = chance.choice(sorted(target.arguments))
+        for spoil in ("None", "NaN", "ragged"):
+            outcome, detail = calls.outcome(target, {name: spoil})
+            assert outcome in {"refused", "result", "not applicable"}, f"{target.name}: {detail}"
+
+
+def test_mutated_files():
+    import files
+
+    tally = files.campaign(1, 3)
+    assert not tally.failures
+    assert len(tally.counts) == 7
+
+
+def test_two_processes_write_to_one_place(tmp_path):
+    """The result is that of one alone, and nothing is left; interruptions at random are in the campaign itself."""
+    import processes
+    import tables
+
+    processes.prepare(tmp_path, fitted_only=True)
+    words = ("predict", "model.bieqno", "table.csv", "--out", "out.csv")
+    assert processes.in_process(words, tmp_path).returncode == 0
+    expected = processes.digests(tmp_path, "predict")
+    (tmp_path / "out.csv").unlink()
+    pair = [processes.started(words, tmp_path, 0.0) for _ in range(2)]
+    assert [process.wait(300) for process, _ in pair] == [0, 0]
+    assert processes.digests(tmp_path, "predict") == expected
+    assert not processes.leftovers(tmp_path)
+    assert tables.Tally().table().startswith("|")
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path):
+    import processes
+    from bieqno.persistence import PersistenceError, replace_file
+
+    if processes.why_no_disk():
+        pytest.skip(processes.why_no_disk())
+    with processes.small_disk(tmp_path / "disk", True, random.Random(0)) as disk:
+        with pytest.raises(PersistenceError, match="No space left"):
+            replace_file(disk / "out", bytes(60_000))
+        assert (disk / "out").read_bytes() == b"what was there"
+        assert sorted(path.name for path in disk.iterdir()) == ["filler", "out"]
+
+
+def test_soak():
+    import soak
+
+    tally = soak.campaign(100, 0, part=20, names=["ETKF"])  # memory is compared with that after three parts
+    assert not tally.failures
+
+
+def test_intervals_hold_away_from_the_rows():
+    import coverage_of_intervals
+
+    assert coverage_of_intervals.covered(1, 30, 0.1, 1, 0)["away"] > 0.8
+
+
+def test_every_campaign_has_its_table_in_the_documentation():
+    page = (ROOT / "docs" / "reliability.md").read_text()
+    for name in ("calls", "files", "interrupted", "together", "disks", "threads", "soak", "coverage"):
+        assert f"<!-- campaign: {name} -->" in page

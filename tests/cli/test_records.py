@@ -1,0 +1,114 @@
+"""A record in tables: a small part of the Leaf River, with gaps."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bieqno.assimilation import LogNormal, load_dataset
+from bieqno.lab.records.leaf_river import river
+from bieqno.lab.records.own import own_baselines, own_record
+from bieqno.lab.report.record_page import next_steps
+
+pytestmark = pytest.mark.standard_promotion("the command runs as a user has it, with code of the user's own")
+SETUP = """
+[model]
+object = "my_river:model"
+state = "my_river:state"
+limit = 1e5
+
+[observation]
+object = "my_river:observation"
+
+[ensemble]
+members = 8
+spread = 0.01
+"""
+MODULE = '''
+import jax
+import jax.numpy as jnp
+
+from bieqno.assimilation import ETKF, LogNormal, Observation, StochasticModel, Transformed
+
+
+def day(state, inputs, *, key):
+    """A soil that fills, and a river that is fed by what is in it; a longer window empties it more."""
+    noise = jnp.exp(0.2 * jax.random.normal(key, (2,)))
+    soil = (state[0] + 0.3 * inputs["rain_mm"]) * noise[0] * jnp.exp(-0.1 * inputs["length"])
+    return jnp.stack([soil, jnp.maximum(2.0 * soil * noise[1], 0.1)])
+
+
+model = StochasticModel(day)
+state = jnp.array([5.0, 10.0])
+observation = Observation([1], LogNormal(0.1))
+filter = Transformed.by(ETKF(), ["log", "log"], "log")
+'''
+
+
+def tables(folder, days=60):
+    """The flow of every other day, and the rain of all."""
+    found = river()
+    dates = found.dates[:days].strftime("%Y-%m-%d")
+    rain = pd.DataFrame({"date": dates, "rain_mm": np.asarray(found.inputs["rain"])[:days].sum(axis=1)})
+    flow = pd.DataFrame({"date": dates, "flow": found.flow[:days]}).iloc[::2]
+    flow.iloc[3, 1] = np.nan
+    rain.to_csv(folder / "forcing.csv", index=False)
+    flow.to_csv(folder / "record.csv", index=False)
+    return flow, rain
+
+
+def test_a_record_is_assimilated_and_judged(tmp_path, bieqno):
+    tables(tmp_path)
+    (tmp_path / "setup.toml").write_text(SETUP)
+    (tmp_path / "my_river.py").write_text(MODULE)
+    out = tmp_path / "analysis.nc"
+    tables_given = ["--observations", tmp_path / "record.csv", "--inputs", tmp_path / "forcing.csv"]
+    done = bieqno("assimilate", tmp_path / "setup.toml", *tables_given, "--filter", "my_river:filter", "--out", out)
+    assert done.code == 0, done.err
+    assert "one step ahead" in done.out
+    assert "analysis.html" in done.out
+    data = load_dataset(tmp_path / "analysis.nc")
+    assert data["posterior"].shape == (60, 8, 2)
+    assert int(np.isfinite(data["pit"].values).sum()) == 29
+    assert str(data["time"].values[2])[:10] == str(river().dates[2])[:10]
+    page = (tmp_path / "analysis.html").read_text()
+    assert "What to do next" in page
+    numbers = json.loads((tmp_path / "analysis.json").read_text())["scores"]
+    assert set(numbers) == {"filter", "autoregression", "persistence", "climatology"}
+    assert all(np.isfinite(own["log_score"]) for own in numbers.values())
+
+
+def test_steps_that_differ_are_told_to_the_model(tmp_path):
+    flow, rain = tables(tmp_path)
+    uneven = own_record(flow.drop(flow.index[[2, 3]]))
+    assert uneven.inputs["length"][:4].tolist() == [2.0, 2.0, 6.0, 2.0]
+    assert own_record(flow).inputs is None
+    with pytest.raises(ValueError, match="no inputs at 1952-"):
+        own_record(flow, rain.iloc[5:])
+    with pytest.raises(ValueError, match="have a gap"):
+        own_record(flow, rain.assign(rain_mm=np.nan))
+    with pytest.raises(ValueError, match="rise from row to row"):
+        own_record(flow.iloc[::-1])
+    with pytest.raises(ValueError, match="no column 'level'"):
+        own_record(flow, rain, ["level"])
+
+
+def test_without_a_model_who_knows_more_predicts_better(tmp_path):
+    """In the sample: persistence and climatology are what the autoregression can be."""
+    found = own_baselines(own_record(*tables(tmp_path)), LogNormal(0.1))
+    means = {
+        name: np.nanmean(np.where(np.isfinite(one["pit"]), one["log_score"], np.nan)) for name, one in found.items()
+    }
+    assert means["autoregression"] >= max(means["persistence"], means["climatology"]) - 0.01
+
+
+def test_what_to_do_next_depends_on_what_is_wrong():
+    scored = {"filter": {"log_score": -2.0}, "persistence": {"log_score": -3.0}}
+    uniform = np.linspace(0.005, 0.995, 300)
+    assert "calibrated" in next_steps(scored, uniform, -1)[1]
+    assert "more noise" in next_steps(scored, np.where(uniform < 0.5, uniform**2, 1 - (1 - uniform) ** 2), -1)[1]
+    assert "wider" in next_steps(scored, 0.5 + (uniform - 0.5) / 2, -1)[1]
+    assert "too low" in next_steps(scored, np.sqrt(uniform), -1)[1]
+    assert "diverged in window 4" in next_steps(scored, uniform, 3)[0]
+    assert "without a model" in next_steps({**scored, "filter": {"log_score": -4.0}}, uniform, -1)[0]

@@ -1,0 +1,70 @@
+"""The worlds that the pretrained filter learns from, and its training on them."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bieqno.assimilation import Observation, System, forecast
+from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF, Surroundings
+from bieqno.lab.filter_pretraining import training, worlds
+from bieqno.lab.filter_pretraining.families import advection, lorenz96
+from bieqno.lab.filter_pretraining.families.family import wrong
+from bieqno.lab.studies.zero_shot import LEFT_OUT
+
+KEY = jax.random.key(0)
+
+
+@pytest.mark.parametrize("family", training.JUDGED, ids=lambda family: family.name)
+def test_families_have_one_size_and_models_that_keep_it(family):
+    rng = np.random.default_rng(0)
+    model = family.draw(rng)
+    assert len(family.places.positions) == worlds.SIZE
+    assert family.places.kinds.max() < worlds.KINDS
+    state = jnp.asarray(family.rest(rng), float)
+    carried = eqx.filter_jit(forecast)(model, state[None], key=KEY)
+    assert carried.shape == (1, worlds.SIZE)
+    assert bool(jnp.all(jnp.isfinite(carried)))
+    off = wrong(model, 0.1, rng)
+    assert off.length == model.length
+    changed = [float(b / a) for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(off), strict=True)]
+    assert {round(abs(x - 1), 3) for x in changed} == {0.0, 0.1}
+
+
+def test_left_out_systems_are_left_out():
+    rng = np.random.default_rng(0)
+    drawn = [float(lorenz96.FAMILY.draw(rng).forcing) for _ in range(100)]
+    assert not [forcing for forcing in drawn if 7 < forcing < 9]
+    assert len(LEFT_OUT) == 5
+    assert LEFT_OUT["Lorenz-96 sparse"].system().size == 40 != worlds.SIZE
+
+
+def test_networks_are_seen_as_in_use():
+    """What is near a variable is the same in training, padded, and where the filter is used."""
+    family, some = lorenz96.FAMILY, np.arange(0, worlds.SIZE, 4)
+    system = System(family.draw(np.random.default_rng(0)), Observation(some, 1.0), jnp.ones(worlds.SIZE), family.places)
+    used = Surroundings.of(system)
+    radius = worlds.near_radius(family.places, family.places.at(some))
+    padded = worlds._around(family.places, family.places.at(some), radius, worlds.SIZE - len(some))
+    count = used.near.indices.shape[1]
+    there, here = (np.moveaxis(np.asarray(s.near.spread(s.near.offset[..., 0])), -1, 0) for s in (padded, used))
+    np.testing.assert_allclose(there[:, :count], here)
+    np.testing.assert_array_equal(np.asarray(padded.near.indices)[:, :count], used.near.indices)
+    assert not np.asarray(padded.near.present)[:, count:].any()
+
+
+@pytest.mark.long
+def test_a_step_trains_on_worlds_of_several_families_and_continues_their_runs():
+    drawn = worlds.draw_worlds((lorenz96.FAMILY, advection.FAMILY), 2, (3, 5), np.random.default_rng(0))
+    assert drawn.truth.number.tolist() == [0, 1, 0, 1]
+    loss, runs = training.WorldLoss(drawn, 4, 2), training.begin_all(drawn, 5, KEY)
+    student = PretrainedEnNF.untrained(width=4, key=KEY)
+    value = eqx.filter_jit(eqx.filter_value_and_grad(loss, has_aux=True))
+    (first, after), gradient = value(student, (runs, KEY), key=KEY)
+    assert bool(jnp.isfinite(first))
+    for part in (gradient.log_radius, gradient.log_relaxation, gradient.before.layers[-1].weight):
+        assert 0 < float(jnp.abs(part).max()) < 100
+    assert bool(jnp.all(after.memory.weight.sum(axis=1) > 0))
+    errors = training.WorldErrors(drawn, KEY, 5, windows=6, burn_in=2)
+    assert bool(jnp.all(eqx.filter_jit(errors.errors)(student) < 3))

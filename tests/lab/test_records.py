@@ -1,0 +1,78 @@
+"""Real records: their models keep account of people and water, and the studies run."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+
+from bieqno.assimilation import forecast
+from bieqno.lab.records.baselines import count_baselines, scores
+from bieqno.lab.records.leaf_river import FLOW, HyMOD, efficiency, river
+from bieqno.lab.records.measles import epidemic, town, towns
+from bieqno.lab.studies import leaf_river, measles
+
+
+def test_the_calendar_of_the_epidemic():
+    london = town("London")
+    assert (london.dates[0], london.dates[-1], len(london.cases)) == ("1950-01-06", "1963-12-27", 730)
+    assert abs(london.inputs["school"].mean() - 0.7589) < 0.02
+    assert london.inputs["entry"].sum() == 14  # once a year
+    assert 3.1e6 < london.inputs["population"].min() < london.inputs["population"].max() < 3.5e6
+    assert len(towns()) == 20
+    assert all(len(town(name).before) == 2 for name in ("Mold", "Leeds"))
+
+
+def test_people_are_counted_and_none_is_lost():
+    """Without births and deaths S + E + I + C of a week is constant, whatever is drawn."""
+    record = town("London")
+    system = epidemic(record)
+    model = system.model.function
+    closed = type(system.model)(type(model)(**{**vars(model), "mu": jnp.array(1e-12)}))
+    inputs = {name: jnp.asarray(series[40], float) for name, series in record.inputs.items()}
+    inputs["births"] = jnp.zeros(7)
+    start = jnp.tile(jnp.array([1e5, 300.0, 200.0, 55.0]), (8, 1))
+    after = forecast(closed, start, inputs, key=jax.random.key(0))
+    assert jnp.array_equal(jnp.sum(after, axis=1), jnp.full(8, 1e5 + 500))
+    assert jnp.all(after >= 0)
+    assert jnp.array_equal(after, jnp.round(after))
+    assert len(set(after[:, 0].tolist())) == 8
+
+
+def test_water_that_falls_is_stored_or_flows():
+    """Without evaporation."""
+    model, state = HyMOD(depth=5.0, quick=0.3), jnp.array([0.4, 20.0, 1.0, 2.0, 3.0, 0.0, 1.0])
+    rain = jnp.array([10.0, 0.0, 60.0, 5.0])
+    after = model.day(state, rain, jnp.array(0.0), jnp.zeros(5))
+    capacity = np.exp(5.0) / (1 + np.exp(model.shape))
+    held = lambda z: capacity * z[0] + z[1:5].sum()  # noqa: E731
+    assert np.isclose(held(after) + after[6] / FLOW, held(state) + rain.sum(), rtol=1e-4)
+    dry = model.day(state, jnp.zeros(4), jnp.array(8.0), jnp.zeros(5))
+    assert dry[0] < state[0]
+
+
+def test_predictions_without_a_model():
+    record = town("Mold")
+    found = count_baselines(record.cases[:60], record.before, pd.to_datetime(list(record.dates[:60])))
+    totals = {name: float(scores(one, record.cases[:60])["log_score"].sum()) for name, one in found.items()}
+    assert totals["autoregression"] > max(totals["persistence"], totals["climatology"])
+    assert efficiency(river().flow, river().flow) == 1
+
+
+@pytest.mark.long
+def test_the_studies_of_records_run():
+    settings = measles.Settings("smoke", ("Mold",), (3,), 4, 2, 8, (1, 4), 1, 2, (2,))
+    result = measles.EXPERIMENT.run(settings, only=["ETKF tuned", "EnNF"])
+    classical, learned = result.select(metric="log_score")
+    assert (classical.case, classical.method, classical.ensemble_size, classical.n) == ("Mold", "ETKF tuned", 3, 2)
+    assert np.isfinite([classical.value, learned.value]).all()
+    assert result.arrays["Mold"].sizes == {"entry": 2, "time": 8}
+    assert result.select(metric="inflation")[0].value in measles.INFLATIONS
+    assert result.select(metric="moments")[0].value in (0.0, 1.0)
+    days = leaf_river.Settings("smoke", (3,), 1, 3, (40, 20), 2, (2,))
+    with pytest.raises(ValueError, match="add --only 'EnKF tuned'"):
+        leaf_river.EXPERIMENT.run(days, only=["EnNF"])
+    result = leaf_river.EXPERIMENT.run(days, only=["persistence", "EnKF tuned", "EnNF"])
+    assert np.isfinite([row.value for row in result.select(metric="nll")]).all()
+    assert len(result.select(metric="nll")) == 3
+    assert {row.metric for row in result.rows} >= {"nll", "nll_wet", "nll_dry", "efficiency", "calibrated"}

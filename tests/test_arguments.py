@@ -1,0 +1,115 @@
+"""Public functions take what NumPy takes, or say which argument is wrong."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+import bieqno
+from bieqno import assimilation as da
+from bieqno import scores
+from bieqno.arguments import checked
+
+pytestmark = pytest.mark.standard_promotion("functions are called as users call them")
+KEY = jax.random.key(0)
+SYSTEM = da.System(da.Lorenz63(), da.Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
+PRIOR = [[1.0, 2.0, 3.0], [2.0, 4.0, 4.0]]
+WINDOW = SYSTEM.observation.window([1.0, 2.0])
+
+
+@checked("gaps")
+def example(
+    rows: Float[Array, "n k"],
+    weights: Float[Array, "n"] | None = None,
+    mask: Bool[Array, "n"] | None = None,
+    which: Int[Array, "m"] | None = None,
+    gaps: Float[Array, "..."] | None = None,
+    count: int = 1,
+    *,
+    key: PRNGKeyArray | None = None,
+) -> Float[Array, "k"]:
+    return jnp.sum(rows, axis=0)
+
+
+def test_what_numpy_takes_becomes_arrays():
+    for rows in ([[1, 2], [3, 4]], np.array([[1, 2], [3, 4]], np.float16), pd.DataFrame({"a": [1, 3], "b": [2, 4]})):
+        found = example(rows, weights=(1, 2), mask=[True, False], which=[0], gaps=[np.nan])
+        assert found.tolist() == [4.0, 6.0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"rows": None}, TypeError, "rows holds numbers, got NoneType"),
+        ({"rows": "x"}, TypeError, "rows holds numbers, got str"),
+        ({"rows": KEY}, TypeError, "rows holds numbers"),
+        ({"rows": [1.0]}, ValueError, r"rows has the shape \(n, k\), got \(1,\)"),
+        ({"rows": [[1.0], [2.0, 3.0]]}, ValueError, "rows cannot be made an array"),
+        ({"rows": [[np.nan]]}, ValueError, "rows holds values that are not finite"),
+        ({"rows": np.array([[1e300]])}, ValueError, "rows holds values that are not finite"),
+        ({"rows": np.ma.ones((2, 2))}, ValueError, "masked array"),
+        ({"rows": np.full((1, 1), 3e38)}, None, None),
+        ({"rows": np.full((2, 1), 3e38)}, ValueError, "result of example is not finite"),
+        ({"weights": [1.0]}, ValueError, r"weights has the shape \(n\) with n = 2, got \(1,\)"),
+        ({"mask": [1, 0]}, ValueError, "mask holds truth values"),
+        ({"which": [0.5]}, ValueError, "which holds whole numbers"),
+        ({"count": 1.5}, TypeError, "count is a int, got float"),
+    ],
+)
+def test_the_rest_is_refused_by_name(wrong, error, message):
+    arguments = {"rows": [[1.0, 2.0], [3.0, 4.0]], **wrong}
+    if error is None:
+        assert example(**arguments).shape == (1,)
+        return
+    with pytest.raises(error, match=message):
+        example(**arguments)
+
+
+def test_hostile_calls_that_ended_in_an_uncontrolled_exception_or_in_nan():
+    mlp = bieqno.MLP(2, 1, width=4, key=KEY)
+    gaussian = bieqno.LowRankGaussian([0.0, 0.0], [[1.0], [1.0]], [0.0, 0.0])
+    assert mlp([1, 2]).shape == (1,)
+    assert gaussian.log_prob([0, 0]).shape == ()
+    assert da.EnKF()(PRIOR, WINDOW, key=KEY).shape == (2, 3)
+    assert scores.rmse([[1.0, 2.0]], [[1.0, 2.0]]).tolist() == [0.0]
+    hostile = [
+        (lambda: mlp(None), TypeError, "parts"),
+        (lambda: mlp(KEY), TypeError, "parts"),
+        (lambda: mlp([np.nan, 1.0]), ValueError, "parts"),
+        (lambda: bieqno.MLP("2", 1, key=KEY), TypeError, "in_size"),
+        (lambda: bieqno.MLP(2, 1, key=0), TypeError, "key"),
+        (lambda: gaussian.log_prob("ab"), TypeError, "value"),
+        (lambda: gaussian.marginal([7]), ValueError, "within 2 points"),
+        (lambda: bieqno.LowRankGaussian([np.nan], [[1.0]], [0.0]), ValueError, "finite"),
+        (lambda: da.EnKF()(None, WINDOW, key=KEY), TypeError, "ensemble"),
+        (lambda: da.EnKF()(PRIOR, None, key=KEY), TypeError, "observed is a Observed"),
+        (lambda: da.EnKF()([[np.inf] * 3] * 2, WINDOW, key=KEY), ValueError, "ensemble"),
+        (lambda: da.ParticleFilter(0.1)(np.zeros((0, 3)), WINDOW, key=KEY), ValueError, "at least one member"),
+        (lambda: da.cycle(None, SYSTEM, PRIOR, da.Observations.of([[1.0, 2.0]]), key=KEY), TypeError, "filter"),
+        (lambda: da.System(da.Lorenz63(), {}, jnp.ones(3)), TypeError, "observation"),
+        (lambda: da.System(da.Lorenz63(), SYSTEM.observation, jnp.ones(3), limit=np.inf), ValueError, "limit"),
+        (lambda: da.gaspari_cohn([1.0], -1.0), ValueError, "radius"),
+        (lambda: da.Places.sphere([np.nan], [0.0]), ValueError, "finite"),
+        (lambda: da.Places(np.array([[np.inf]])), ValueError, "finite"),
+        (lambda: scores.relative_rmse([[0.0]], [[1.0]]), ValueError, "not finite"),
+        (lambda: scores.crps([[1.0]], [[1.0]]), ValueError, "ensemble has the shape"),
+    ]
+    for call, error, message in hostile:
+        with pytest.raises(error, match=message):
+            call()
+
+
+def test_more_values_in_a_window_than_at_once_are_refused():
+    system = da.System(
+        *(da.Lorenz96(8), da.Observation(range(8), 1.0), jnp.full(8, 8.0), da.Places.grid(8, period=8.0)), at_once=2
+    )
+    with pytest.raises(ValueError, match="8 values, more than the at_once=2"):
+        da.cycle(da.EnKF(), system, jnp.ones((3, 8)), da.Observations.of(jnp.ones((1, 8))), key=KEY)
+
+
+def test_numbers_of_numpy_are_plain_numbers():
+    system = da.System(lambda z: 2 * z, da.Observation([0], 0.1), jnp.ones(2))
+    twin = da.simulate(system, np.int64(3), key=KEY)
+    assert twin.truth[:, 0].tolist() == [2.0, 4.0, 8.0]
