@@ -309,6 +309,29 @@ def test_wrong_system_files_name_file_and_key(bieqno, folder, tmp_path, old, new
     assert not (tmp_path / "filter.bieqno").exists()
 
 
+def test_first_states_have_the_scale_of_the_model(bieqno, folder, tmp_path):
+    """The spread follows from a free run if it is not given; one that is too large for the model is named."""
+    logistic = (
+        "import jax.numpy as jnp\n\nfrom bieqno.assimilation import Observation\n\n\n"
+        "def model(z):\n    return 1 - 1.7 * (0.6 * z + 0.4 * jnp.roll(z, 1)) ** 2\n\n\n"
+        "state = 0.3 * jnp.cos(jnp.arange(12.0))\nobservation = Observation([0, 4, 8], 0.1)\n"
+        "positions = jnp.arange(12.0)[:, None]\n"
+    )
+    setup = changed(folder, tmp_path, ("spread = 1.0", "spread = 2.0"))
+    (tmp_path / "my_model.py").write_text(logistic)
+    done = bieqno("simulate", setup, "--out", tmp_path / "obs.nc", "--windows", 5)
+    assert (done.code, "a smaller 'spread' in [ensemble]" in done.err) == (1, True), done.err
+    done = bieqno("train-filter", setup, "--out", tmp_path / "filter.bieqno")
+    assert (done.code, "or a smaller spread" in done.err) == (1, True), done.err
+    setup = changed(folder, tmp_path, ("spread = 1.0", ""))
+    (tmp_path / "my_model.py").write_text(logistic)
+    file = read_system_file(setup)
+    assert file.system.spread is None
+    assert 0.05 < float(file.spread.min()) <= float(file.spread.max()) < 0.3
+    done = bieqno("simulate", setup, "--out", tmp_path / "obs.nc", "--windows", 5)
+    assert done.code == 0, done.err
+
+
 def test_a_wrong_teacher_or_student_is_named(bieqno, folder, tmp_path):
     setup = changed(folder, tmp_path)
     start, end = SMALL.index("[filter]"), SMALL.index("[validation]")

@@ -236,8 +236,8 @@ class Climate(eqx.Module):
             states = _free_runs(system.model, states[-1], SPIN, jax.random.fold_in(model_key, look))[-KEPT:]
             if not bool(jnp.all(jnp.isfinite(states))):
                 raise ValueError(
-                    "free runs of the model did not stay finite; begin at a state nearer its attractor, or with a smaller "
-                    "System(..., spread=...)"
+                    "free runs of the model did not stay finite: they begin at 'state' with noise of standard deviation "
+                    "'spread'; give a state nearer the attractor, or a smaller spread"
                 )
             deviation = jnp.std(states, axis=(0, 1))
             deviation = jnp.where(_beyond_rounding(deviation, states), deviation, 0)

@@ -72,6 +72,11 @@ def simulate(
     spin_key, twin_key, mask_key = jax.random.split(jax.random.key(seed), 3)
     disturbed = system.state + file.spread * jax.random.normal(spin_key, system.state.shape)
     start = spin_up(system, 100, state=disturbed, key=spin_key)[-1]
+    if not np.isfinite(np.asarray(start)).all():
+        raise ValueError(
+            f"{setup}: a run of the model that begins about 'state' did not stay finite for 100 windows; give a state nearer the "
+            "attractor, or a smaller 'spread' in [ensemble]"
+        )
     mask = jax.random.uniform(mask_key, (windows, system.observed)) >= missing
     twin = simulate_twin(system, windows, state=start, mask=mask, key=twin_key)
     if not np.isfinite(np.asarray(twin.truth)).all():

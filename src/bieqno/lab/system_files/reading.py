@@ -53,9 +53,13 @@ class SystemFile:
     settings: Settings
     system: System
     window: float  # time between two observations
-    spread: Float[Array, "n"]  # standard deviation of the first ensemble
     first: Float[np.ndarray, "..."] | None  # mean of the first ensemble, or the ensemble itself; None for a free run
     teacher: Filter  # the filter to imitate
+
+    @functools.cached_property
+    def spread(self) -> Float[Array, "n"]:
+        """Return the standard deviation of the first ensemble: as given, or as a free run tells."""
+        return self.system.first_spread(key=jax.random.key(self.settings.seed))
 
     def trials(self, windows: int, *, truths: int, members: int, key: PRNGKeyArray) -> Trials:
         """Simulate truths with observations and first ensembles; the error law is evaluated at the observed value."""
@@ -152,9 +156,12 @@ def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
         check_memory(f"{path}: [{table}]", n * numbers)
     either = f"a state ({n},) or members (N, {n})"
     first = named.find("ensemble", "first", lambda item: check_array(item, either, (n,), (None, n)))
-    if np.shape(settings.ensemble.spread) not in {(), (n,)}:
-        raise ValueError(f"{path}: 'spread' in [ensemble] is one number or {n}, got {settings.ensemble.spread}")
-    spread = jnp.full(n, jnp.asarray(settings.ensemble.spread, float))
+    spread = settings.ensemble.spread
+    if np.shape(1.0 if spread is None else spread) not in {(), (n,)}:
+        raise ValueError(f"{path}: 'spread' in [ensemble] is one number or {n}, got {spread}")
+    if spread is None and (inputs is not None or isinstance(model, Members)):
+        spread = 1.0  # a driven model has no free run, and one of a program would take too long
+    spread = None if spread is None else jnp.full(n, jnp.asarray(spread, float))
     places = named.places("model", n, settings.model.period)
     others = named.places("observation", m, None if places is None else places.period)
     try:
@@ -164,7 +171,7 @@ def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
         raise ValueError(f"{path}: {error}") from error
     given = named.find("training", "teacher", lambda item: check_filter(check_callable(item), system))
     window = settings.model.window or float(getattr(model, "window", 1.0))
-    return SystemFile(path, settings, system, window, spread, first, given or EnKF(centred=False))
+    return SystemFile(path, settings, system, window, first, given or EnKF(centred=False))
 
 
 def _outside(table: ModelTable, bmi: Any, path: Path, state: Float[Array, "n"]) -> Members:

@@ -53,7 +53,7 @@ class EnsembleTable(NamedTuple):
     """``[ensemble]``: the ensemble that an assimilation starts from."""
 
     members: Several = 20
-    spread: Positive | tuple[Positive, ...] = 1.0  # standard deviation about the mean
+    spread: Positive | tuple[Positive, ...] | None = None  # standard deviation about the mean; None as in `System`
     first: str | None = None  # the mean, or a whole ensemble; if not given, members are states of a free run
 
 
