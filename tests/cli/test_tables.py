@@ -223,7 +223,7 @@ def test_categories_and_dates_are_inputs(bieqno, tmp_path):
     frame.to_csv(tmp_path / "table.csv", index=False)
     done = bieqno("fit", tmp_path / "table.csv", "--target", "y", "--out", tmp_path / "m.bieqno")
     assert "fitted y from town, day on 40 rows" in done.out
-    assert "without numbers left out: note" in done.err
+    assert "without numbers left out: note (40 different texts)" in done.err
     done = bieqno("predict", tmp_path / "m.bieqno", tmp_path / "table.csv", "--out", tmp_path / "out.csv")
     assert done.code == 0, done.err
     assert np.abs(pd.read_csv(tmp_path / "out.csv")["mean"] - frame["y"]).max() < 0.2

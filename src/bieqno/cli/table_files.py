@@ -170,7 +170,7 @@ def _usable_inputs(
     others = [name for name in frame.columns if name not in set(targets)]
     texts = [name for name in others if not _is_numeric(frame[name]) and name not in categories]
     unnamed = [name for name in others if name not in texts and name.startswith("Unnamed:")]
-    hinted = ", ".join(name + (f" ({hint})" if (hint := _hint(frame[name])) else "") for name in texts)
+    hinted = ", ".join(f"{name} ({_hint(frame[name]) or f'{frame[name].nunique()} different texts'})" for name in texts)
     whys = {f"numbers left out: {hinted}": texts, "a name left out (row numbers?)": unnamed}
     for why, columns in whys.items():
         if columns:

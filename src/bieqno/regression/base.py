@@ -35,8 +35,14 @@ from bieqno.regression.trained.process import GeneralizedGaussianProcess
 from bieqno.training import Progress
 
 R = TypeVar("R", bound="AbstractRegressor")
+F = TypeVar("F", bound=Callable[..., Any])
 _FITTED = ("n_features_in_", "feature_names_in_", "target_names_", "single_output_", "seed_", "n_iter_")
 """What a fit finds beside the processes; `load` restores it."""
+
+
+def _validated(fit: F) -> F:
+    """Check settings before a fit as scikit-learn does; its own decorator would hide the types of `fit` from users."""
+    return _fit_context(prefer_skip_nested_validation=True)(fit)
 
 
 class Saved(eqx.Module):
@@ -98,7 +104,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
     ) -> tuple[tuple[FittedEnsemble | TableProcess, ...], int]:
         """Fit a process to each column; return them and the largest number of training steps that were used."""
 
-    @_fit_context(prefer_skip_nested_validation=True)  # type: ignore[untyped-decorator]
+    @_validated
     def fit(self: R, X: Table, y: Table) -> R:
         """Fit to the rows of `X` and their targets; rows whose target is NaN are left out with a warning.
 

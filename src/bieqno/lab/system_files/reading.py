@@ -161,11 +161,12 @@ def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
         raise ValueError(f"{path}: 'spread' in [ensemble] is one number or {n}, got {spread}")
     if spread is None and (inputs is not None or isinstance(model, Members)):
         spread = 1.0  # a driven model has no free run, and one of a program would take too long
-    spread = None if spread is None else jnp.full(n, jnp.asarray(spread, float))
     places = named.places("model", n, settings.model.period)
     others = named.places("observation", m, None if places is None else places.period)
     try:
-        about: dict[str, Any] = {"observation_places": others, "spread": spread}
+        about: dict[str, Any] = {"observation_places": others}
+        if spread is not None:
+            about["spread"] = jnp.full(n, jnp.asarray(spread, float))
         system = System(model, observation, state, places, settings.model.limit, **about)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
