@@ -8,6 +8,8 @@ import pytest
 
 from bieqno.assimilation import (
     ETKF,
+    Censored,
+    Dressed,
     KeepScores,
     LogNormal,
     Observation,
@@ -114,6 +116,14 @@ def test_the_predictive_law_is_a_law(seen, whole):
 def test_values_below_zero_have_a_distribution_function_too():
     law = TransformedNormals(jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.ones((1, 1)), "same", False)
     assert float(law.cdf(jnp.array([[-1.0]]), jnp.zeros((1, 1)))[0, 0]) == pytest.approx(0.1587, abs=1e-3)
+
+
+def test_what_has_no_smooth_law_is_not_dressed():
+    values = jnp.array([1.0])
+    for law, name in ((Censored(0.5, 1.0), "Censored"), (0.5, "Gaussian|Error|Law")):
+        observed = Observation([0], law).window(values)
+        with pytest.raises(TypeError, match=f"such as Poisson.*({name})"):
+            Dressed(ETKF(), "sqrt").predictive(jnp.ones((3, 1)), observed)
 
 
 def test_a_filter_with_a_law_of_its_own_is_scored_by_it():

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, logsumexp, ndtri
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bieqno.assimilation.densities import AbstractDensity
+from bieqno.assimilation.densities import AbstractDensity, Censored
 from bieqno.assimilation.filters.transformed import PAIRS, SeenLaw
 from bieqno.assimilation.laws import HALF_LOG_2_PI
 from bieqno.assimilation.observation import Observed
@@ -131,9 +131,10 @@ class Dressed(eqx.Module):
 
     def predictive(self, prior: Float[Array, "N n"], observed: Observed) -> tuple[Float[Array, "N m"], AbstractDensity]:
         """Return the members' predictions, and the law that was chosen."""
-        if not isinstance(observed.error, AbstractDensity):
+        # A value at a detection limit has a probability, which the density of a smooth law cannot be compared with.
+        if not isinstance(observed.error, AbstractDensity) or isinstance(observed.error, Censored):
             raise TypeError(
-                f"a law with a density can be dressed, such as Poisson(), got {type(observed.error).__name__}"
+                f"a law with a density everywhere can be dressed, such as Poisson(), got {type(observed.error).__name__}"
             )
         predicted = observed.predict(prior)
         h, variance = SeenLaw(observed.error, self.seen).moments(predicted)
