@@ -57,7 +57,7 @@ class Settings:
 PRESETS = {
     "smoke": Settings("smoke", ("Mold",), (20,), 40, 1, 30, (1, 20), 1, 20, (8,)),
     "quick": Settings(),
-    "paper": Settings("paper", tuple(towns()), particles=5000, runs=5, tuning=(8, 312), scenarios=20, steps=20000),
+    "paper": Settings("paper", tuple(towns()), particles=5000, tuning=(4, 208), scenarios=20, steps=12000),
 }
 
 
