@@ -82,11 +82,11 @@ bench: $(VENV)/.installed-bench  ## measure speed side by side with peers
 	@$(BIN)/python benchmarks/outside.py
 
 campaign: $(VENV)/.installed  ## try to break bieqno in large numbers (hours), and put the tables into docs/reliability.md
-	@$(BIN)/python campaigns/calls.py --write
-	@$(BIN)/python campaigns/files.py --write
+	@$(BIN)/python campaigns/calls.py --workers 2 --write
+	@$(BIN)/python campaigns/files.py --workers 2 --write
 	@$(BIN)/python campaigns/processes.py interrupted --write
 	@$(BIN)/python campaigns/processes.py together --write
-	@$(BIN)/python campaigns/processes.py disks --write
+	@$(BIN)/python campaigns/disks.py --write
 	@$(BIN)/python campaigns/threads.py --write
 	@$(BIN)/python campaigns/soak.py --write
 	@$(BIN)/python campaigns/coverage_of_intervals.py --write

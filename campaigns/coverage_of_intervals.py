@@ -7,6 +7,7 @@ tables is below 0.8 counts as out of bounds.
 import itertools
 import random
 import warnings
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def covered(inputs: int, rows: int, noise: float, copies: int, seed: int) -> dic
 
 def campaign(count: int, seed: int) -> Tally:
     """Fit `count` tables, going round the cells."""
-    tally, found = Tally(), dict[tuple[object, ...], list[float]]()
+    tally, found = Tally(count), dict[tuple[object, ...], list[float]]()
     cells = list(itertools.product(*LEVELS.values()))
     random.Random(seed).shuffle(cells)
     for number in range(count):
@@ -49,11 +50,19 @@ def campaign(count: int, seed: int) -> Tally:
             warnings.simplefilter("ignore")
             for place, share in covered(inputs, rows, noise, copies, seed + number).items():
                 found.setdefault((inputs, rows, noise, copies, place), []).append(share)
+        judge(found, tally)
+        tally.step()
+    return tally
+
+
+def judge(found: Mapping[tuple[object, ...], list[float]], tally: Tally) -> None:
+    """Count the cells that are covered and that are not, by the tables so far."""
+    tally.counts.clear()
+    tally.failures.clear()
     for (inputs, rows, noise, copies, place), shares in found.items():
         what = f"{place} the rows, {inputs} inputs, {'each row once' if copies == 1 else 'each row four times'}"
         end = "covered" if np.mean(shares) >= LEAST else "out of bounds"
         tally.add(what, end, f"{rows} rows, noise {noise}: {np.mean(shares):.2f} in {len(shares)} tables")
-    return tally
 
 
 if __name__ == "__main__":

@@ -175,7 +175,7 @@ def _spoiled(array: np.ndarray, random: random.Random) -> np.ndarray:
 
 def campaign(count: int, seed: int) -> Tally:
     """Read `count` mutated files of each kind."""
-    tally, random_ = Tally(), random.Random(seed)
+    tally, random_ = Tally(7 * count), random.Random(seed)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for what, kind in kinds(folder).items():
@@ -197,6 +197,7 @@ def campaign(count: int, seed: int) -> Tally:
                     frame = traceback.extract_tb(error.__traceback__)[-1]
                     place = f"{Path(frame.filename).name}:{frame.lineno}"
                     tally.add(what, "uncontrolled", f"{type(error).__name__} in {place}: {error}")
+                tally.step()
             grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e6
             if grown > 2:
                 tally.add(what, "lost", f"memory grew by {grown:.1f} GB")

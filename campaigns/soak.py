@@ -15,7 +15,7 @@ TRUTHS = 8
 
 def campaign(count: int, seed: int, part: int = PART, names: Sequence[str] = ("ETKF", "EnKF")) -> Tally:
     """Cycle filters through `count` windows on each of some truths, in parts."""
-    tally = Tally()
+    tally = Tally(len(names) * max(1, count // part))
     system = da.System(
         da.Lorenz63(window=0.1), da.Observation([0, 1, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]), limit=1e3
     )
@@ -47,6 +47,7 @@ def campaign(count: int, seed: int, part: int = PART, names: Sequence[str] = ("E
                     "lost" if lost >= 0 or size > 3 else "kept",
                     f"diverged in {lost}, RMSE {size}",
                 )
+            tally.step()
         grown = (memory - begun) / 1e3 if begun else 0.0
         tally.add(f"{name}, memory", "lost" if grown > 50 else "did not grow", f"{grown} MB")
     return tally

@@ -8,7 +8,8 @@ from pathlib import Path
 from tables import Tally, run
 
 SOURCE = """
-import os, sys, threading
+import faulthandler, os, sys, threading
+faulthandler.dump_traceback_later({patience}, exit=True)
 from concurrent.futures import ThreadPoolExecutor
 if {one_core}: os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:1])
 import numpy as np, jax, jax.numpy as jnp
@@ -26,7 +27,10 @@ calls = dict(
     cycle=lambda: np.asarray(da.cycle(da.ETKF(), system, one.ensembles, one.twins.observations, key=jax.random.key(1)).ensemble),
     run_trials=lambda: np.asarray(da.run_trials(da.ETKF(), system, trials, key=jax.random.key(1)).ensemble),
 )
-call = calls["{what}"]
+def call():
+    found = calls["{what}"]()
+    faulthandler.dump_traceback_later({patience}, exit=True)  # until the next call has ended
+    return found
 expected = call()
 if "{pool}" == "joblib":
     from joblib import Parallel, delayed
@@ -41,34 +45,54 @@ elif "{pool}" == "server":
     threading.Thread(target=server.serve_forever, daemon=True).start()
     ask = lambda _: urllib.request.urlopen(f"http://127.0.0.1:{{server.server_port}}").read()
     found = [np.frombuffer(b, expected.dtype).reshape(expected.shape) for b in ThreadPoolExecutor(8).map(ask, range({count}))]
+elif "{pool}" == "dask":
+    import dask
+    lazy = [dask.delayed(lambda k: call(), pure=False)(k) for k in range({count})]
+    found = dask.compute(*lazy, scheduler="threads", num_workers=8)
 else:
     found = list(ThreadPoolExecutor(8).map(lambda _: call(), range({count})))
-sys.exit(0 if all(np.array_equal(one, expected) for one in found) else 3)
+faulthandler.cancel_dump_traceback_later()
+sys.exit(0 if len(found) == {count} and all(np.array_equal(one, expected) for one in found) else 3)
 """
-POOLS = {"threads": "8 threads", "joblib": "8 threads of joblib", "server": "8 clients of a threaded web server"}
+POOLS = {
+    "threads": "8 threads",
+    "joblib": "8 threads of joblib",
+    "server": "8 clients of a threaded web server",
+    "dask": "8 threads of Dask",
+}
+THREADS = 8
+PATIENCE = 600  # seconds without the end of any call after which the process hangs
 WHATS = ("predict", "sample_y", "cycle", "run_trials", "fit")
 
 
 def campaign(count: int, seed: int) -> Tally:
-    """Make `count` calls by 8 threads of each function, on all cores and on one."""
-    tally = Tally()
+    """Make `count` calls of each function by each of 8 threads, on all cores and on one."""
+    cases = [
+        (one_core, pool, what)
+        for one_core in (False, True)
+        for pool in POOLS
+        for what in (WHATS if pool == "threads" else WHATS[:1])
+    ]
+    tally = Tally(len(cases))
     path = os.pathsep.join([str(Path(__file__).parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
-    for one_core in (False, True):
-        for pool in POOLS:
-            for what in WHATS if pool == "threads" else WHATS[:1]:
-                calls = max(8, count // 20) if what == "fit" else count
-                code = SOURCE.format(one_core=one_core, what=what, pool=pool, count=calls)
-                label = f"{what}, {POOLS[pool]}, {'one core' if one_core else 'all cores'}"
-                try:
-                    done = subprocess.run(
-                        [sys.executable, "-c", code], capture_output=True, text=True, timeout=900, check=False,
-                        env={**os.environ, "PYTHONPATH": path},
-                    )  # fmt: skip
-                except subprocess.TimeoutExpired:
-                    tally.add(label, "hang")
-                    continue
-                end = {0: f"{calls} calls, same bits", 3: "different bits"}.get(done.returncode, "uncontrolled")
-                tally.add(label, end, done.stderr[-300:])
+    for one_core, pool, what in cases:
+        calls = THREADS * count
+        code = SOURCE.format(one_core=one_core, what=what, pool=pool, count=calls, patience=PATIENCE)
+        label = f"{what}, {POOLS[pool]}, {'one core' if one_core else 'all cores'}"
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHONPATH": path},
+        )
+        if done.returncode == 0:
+            tally.add(label, "same bits", times=calls)
+        elif "Timeout (" in done.stderr:  # of the fault handler
+            tally.add(label, "hang", done.stderr[-300:])
+        else:
+            tally.add(label, "different bits" if done.returncode == 3 else "uncontrolled", done.stderr[-300:])
+        tally.step()
     return tally
 
 

@@ -129,7 +129,9 @@ def _take(name: str, value: Any, wanted: _Expected, sizes: dict[str, Any], missi
 def _plain(value: Any, wanted: _Expected) -> Any:
     """Return a number of NumPy, or an array of one number, as Python's own where the annotation asks for such a one."""
     single = isinstance(value, np.generic) or (isinstance(value, (np.ndarray, jax.Array)) and value.shape == ())
-    if not single or wanted.arrays or isinstance(value, jax.core.Tracer) or value.dtype.kind not in "biuf":
+    if not single or wanted.arrays or isinstance(value, jax.core.Tracer):
+        return value
+    if getattr(value.dtype, "kind", "V") not in "biuf":  # random keys have a type without a kind
         return value
     number = value.item()
     return number if {type(number), float} & set(wanted.classes) else value
@@ -172,9 +174,9 @@ def _array(name: str, value: Any, kinds: tuple[Any, ...], sizes: dict[str, Any],
     return array
 
 
-def as_floats(name: str, value: Any) -> jax.Array:
-    """Return an argument of any shape as an array of floating-point numbers, which need not be finite."""
-    return _array(name, value, (Float[Array, "..."],), {}, True)
+def as_floats(name: str, value: Any, *, finite: bool = False) -> jax.Array:
+    """Return an argument of any shape as an array of floating-point numbers, which need not be finite unless it is said."""
+    return _array(name, value, (Float[Array, "..."],), {}, not finite)
 
 
 def _misfit(shape: tuple[Any, ...], axes: list[str], sizes: dict[str, Any]) -> str | None:

@@ -174,6 +174,8 @@ def independent_interval(values: Float[Array, "R"], level: float = 0.95) -> Inte
     sample = np.asarray(values, float)
     if sample.ndim != 1 or sample.size < 2:
         raise ValueError(f"expected at least 2 independent values, got shape {sample.shape}")
+    if not 0 < level < 1:
+        raise ValueError(f"a level lies between 0 and 1, got {level}")
     centre = float(sample.mean())
     stderr = float(sample.std(ddof=1) / np.sqrt(sample.size))
     half = float(student.ppf(0.5 + level / 2, sample.size - 1)) * stderr

@@ -54,16 +54,56 @@ def test_two_processes_write_to_one_place(tmp_path):
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path):
-    import processes
+    import disks
     from bieqno.persistence import PersistenceError, replace_file
 
-    if processes.why_no_disk():
-        pytest.skip(processes.why_no_disk())
-    with processes.small_disk(tmp_path / "disk", True, random.Random(0)) as disk:
+    if disks.why_no_disk():
+        pytest.skip(disks.why_no_disk())
+    with disks.small_disk(tmp_path / "disk", True, random.Random(0)) as disk:
         with pytest.raises(PersistenceError, match="No space left"):
             replace_file(disk / "out", bytes(60_000))
         assert (disk / "out").read_bytes() == b"what was there"
         assert sorted(path.name for path in disk.iterdir()) == ["filler", "out"]
+
+
+def test_processes_share_a_count_and_what_was_tried_is_kept(tmp_path, monkeypatch):
+    import argparse
+
+    import tables
+
+    monkeypatch.setattr(tables, "PAGE", tmp_path / "page.md")
+    tables.PAGE.write_text("a\n<!-- campaign: x -->\nold\n<!-- end of campaign -->\nb\n")
+    shown = []
+    tally = tables.shared(counted, argparse.Namespace(count=5, seed=3, workers=2), shown.append)
+    assert tally.counts == {"seed 3": {"good": 3}, f"seed {3 + tables.SEEDS}": {"good": 2}}
+    assert (tally.done, tally.expected, tally.failed()) == (5, 5, 0)
+    assert tables.progress(tally, 60.0) == "5 of 5, 0 failures, 1.0 minutes"
+    tables.write("x", tally.table())
+    assert tables.PAGE.read_text().startswith("a\n<!-- campaign: x -->\n|  | tried | good |")
+    with pytest.raises(SystemExit) as end:  # stopped early: the table has what was tried
+        tables.run("x", stopped, count=4, arguments=["--write"])
+    assert end.value.code == 1
+    assert "`--count 4 --seed 0`, 0.0 minutes, stopped early, 2 tried, 1 failures." in tables.PAGE.read_text()
+
+
+def counted(count, seed):
+    import tables
+
+    tally = tables.Tally(count)
+    for _ in range(count):
+        tally.add(f"seed {seed}", "good")
+        tally.step()
+    return tally
+
+
+def stopped(count, seed):
+    """A campaign."""
+    import tables
+
+    tally = tables.Tally(count)
+    tally.add("a", "good")
+    tally.add("a", "lost")
+    raise KeyboardInterrupt
 
 
 def test_soak():

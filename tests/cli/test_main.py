@@ -138,3 +138,26 @@ def test_a_page_that_cannot_be_written_leaves_the_numbers_as_they_were(tmp_path)
             write_page(tmp_path / "page.html", "page", {"rmse": 1.0})
         assert (tmp_path / "page.json").exists() == (before is not None)
     assert (tmp_path / "page.json").read_bytes() == b"old"
+
+
+INTERRUPTED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+from bieqno.cli import interrupt_quietly
+interrupt_quietly()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    print("raised", flush=True)
+import interrupted_module
+"""
+
+
+def test_ctrl_c_while_modules_are_imported_is_no_traceback(tmp_path):
+    """It was one, and an abort in modules of C++; afterwards it is raised, so that a command says what it has saved."""
+    (tmp_path / "interrupted_module.py").write_text(
+        "import os, signal\ntry:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n    pass\n"
+    )
+    code = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    done = subprocess.run(code, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "raised\n", "")

@@ -1,6 +1,7 @@
 """What lies near every variable, and how an influence fades with distance."""
 
 import dataclasses
+from numbers import Real
 
 import equinox as eqx
 import jax
@@ -92,8 +93,11 @@ class Neighbours(eqx.Module):
         """
         here, there = np.asarray(variables, float), np.asarray(observations, float)
         check_space(here.shape, there.shape, period)
+        if not isinstance(radius, Real) and np.shape(radius) != ():
+            raise TypeError(f"radius is a number, got {type(radius).__name__} of shape {np.shape(radius)}")
+        radius = float(radius)
         if not len(there):
-            return cls(jnp.zeros((len(here), 0), int), jnp.zeros((len(here), 0)), 0, float(radius))
+            return cls(jnp.zeros((len(here), 0), int), jnp.zeros((len(here), 0)), 0, radius)
         box = box_of(period, here.shape[1])
         here = wrapped(here, box)
         tree = KDTree(wrapped(there, box), boxsize=box)
@@ -103,7 +107,7 @@ class Neighbours(eqx.Module):
         found, numbers = tree.query(here, k=np.arange(1, most + 1), distance_upper_bound=np.inf)
         found = np.where(found <= radius, found, np.inf)
         # Neighbours beyond the radius keep a valid number, and a weight of zero by their distance.
-        return cls(jnp.asarray(numbers, int), jnp.asarray(found, float), len(there), float(radius))
+        return cls(jnp.asarray(numbers, int), jnp.asarray(found, float), len(there), radius)
 
     def now(self, mask: Bool[Array, "m"]) -> "Neighbours":
         """Return the neighbours among values that are present: these, for the others have no weight."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from bieqno.arguments import checked
+from bieqno.arguments import as_floats, checked
 from bieqno.assimilation.geometry import marked, renumbered
 from bieqno.assimilation.laws import AbstractError, AbstractLaw, ConstantLaw, IndependentError, as_error
 from bieqno.assimilation.linalg import white_noise
@@ -275,7 +275,9 @@ class Observation(eqx.Module):
             # Numbers of components are static, so they stay with NumPy even where all else is traced.
             array = what if isinstance(what, jax.Array) else as_numbers(what)
             if array.ndim == 2:
-                self.operator = LinearOperator(jnp.asarray(array, float))
+                self.operator = LinearOperator(
+                    jnp.asarray(as_floats("the observation matrix", array, finite=True), float)
+                )
             elif array.ndim == 1 and (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
                 numbers = what if isinstance(what, range) else tuple(int(index) for index in np.asarray(array))
                 self.operator = Components(numbers)

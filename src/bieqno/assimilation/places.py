@@ -176,6 +176,8 @@ def check_space(first: tuple[int, ...], second: tuple[int, ...], period: Period)
     """Refuse positions and periods that do not go together."""
     if len(first) != 2 or len(second) != 2 or first[1] != second[1]:
         raise ValueError(f"positions are rows of the same length, one per point; got shapes {first} and {second}")
+    if not first[1]:
+        raise ValueError(f"positions have at least one coordinate; got shapes {first} and {second}")
     lengths = np.atleast_1d(np.inf if period is None else np.asarray(period, float))
     if lengths.shape not in {(1,), first[1:]} or not (lengths > 0).all():
         raise ValueError(f"a period is positive, one number or one for each of {first[1]} dimensions; got {period}")

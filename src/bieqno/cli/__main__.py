@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 import bieqno
-from bieqno.cli import analyses, studies, systems, tables
+from bieqno.cli import analyses, interrupt_quietly, studies, systems, tables
 from bieqno.cli.output import warn
 
 EX_SOFTWARE = 70  # exit code of a bug, as sysexits.h has it
@@ -113,4 +113,5 @@ def run_app() -> None:
 
 
 if __name__ == "__main__":
+    interrupt_quietly()
     run_app()

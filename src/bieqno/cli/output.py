@@ -15,10 +15,10 @@ from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from bieqno.cli import INTERRUPTED
 from bieqno.lab.texts import json_text, known_to_json
 
 LINE_EVERY = 10.0  # seconds between two plain lines
-INTERRUPTED = 130  # exit code that shells expect of a program that Ctrl-C ended
 Listener: TypeAlias = Callable[[Any], None]
 
 
