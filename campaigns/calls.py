@@ -5,7 +5,6 @@ Nothing but ValueError, TypeError and the package's own errors may come back, an
 
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 import bieqno
 from bieqno import assimilation as da
 from bieqno import scores
-from tables import Tally, run
+from tables import Tally, forget_programs, run
 
 KEY = jax.random.key(0)
 RANDOM = np.random.default_rng(0)
@@ -199,12 +198,6 @@ def outcome(target: Target, spoiled: dict[str, str]) -> tuple[str, str]:
 LOST = ("simulate", "cycle", "forecast", "Neighbours.within")
 
 
-def programs_mapped() -> int:
-    """Return how many parts of memory this process has mapped, where the system tells."""
-    maps = Path("/proc/self/maps")
-    return len(maps.read_bytes().splitlines()) if maps.exists() else 0
-
-
 def campaign(count: int, number: int) -> Tally:
     """Call public functions with hostile arguments."""
     targets, tally = [*operators(), *filters(), *regressors()], Tally(count)
@@ -218,8 +211,8 @@ def campaign(count: int, number: int) -> Tally:
         spoiled = {name: data.draw(st.sampled_from(sorted(SPOILS))) for name in names}
         tally.add(target.name, *outcome(target, spoiled))
         tally.step()
-        if tally.done % 2000 == 0 and programs_mapped() > 20_000:
-            jax.clear_caches()  # a process may map 65,530 parts of memory, and each program takes several
+        if tally.done % 1000 == 0:
+            forget_programs()
 
     attack()
     return tally

@@ -3,7 +3,9 @@
 Nothing but the documented errors may come back, what loads must work, and memory stays bounded.
 """
 
+import contextlib
 import copy
+import io
 import json
 import random
 import resource
@@ -27,7 +29,7 @@ from bieqno.lab.results import METRICS_FILE
 from bieqno.lab.system_files.reading import read_system_file
 from bieqno.persistence.tensorfile import pack_tensors, read_tensors, unpack_tensors
 from bieqno.regression import load_regressor
-from tables import Tally, run
+from tables import Tally, forget_programs, run
 
 KEY = jax.random.key(0)
 TEXTS = (b"[" * 5000, b"{" * 5000, b"\x00", b"1e999", b"nan", b"\xff\xfe", b"'\"", b"=", b"\n")
@@ -185,7 +187,7 @@ def campaign(count: int, seed: int) -> Tally:
                 content = forged(kind.content, str(kind.own), random_) if own else damaged(kind.content, random_)
                 path.write_bytes(content)
                 try:
-                    with warnings.catch_warnings():
+                    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
                         warnings.simplefilter("ignore")
                         kind.use(path)
                     tally.add(what, "read")
@@ -198,6 +200,8 @@ def campaign(count: int, seed: int) -> Tally:
                     place = f"{Path(frame.filename).name}:{frame.lineno}"
                     tally.add(what, "uncontrolled", f"{type(error).__name__} in {place}: {error}")
                 tally.step()
+                if tally.done % 1000 == 0:
+                    forget_programs()
             grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e6
             if grown > 2:
                 tally.add(what, "lost", f"memory grew by {grown:.1f} GB")
