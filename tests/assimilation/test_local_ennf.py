@@ -24,7 +24,7 @@ from bieqno.assimilation import (
 from bieqno.assimilation.filters import transform
 from bieqno.assimilation.filters.learned import local
 from bieqno.assimilation.filters.wrappers import mirrored
-from bieqno.assimilation.geometry import Stencil, near_radius, spacing
+from bieqno.assimilation.neighbourhoods import Stencil, near_radius, spacing
 from bieqno.operators import Standardiser
 from bieqno.training import trainable
 

@@ -39,10 +39,7 @@ from bieqno.assimilation.filters import ThreeDVar as ThreeDVar
 from bieqno.assimilation.filters import Transformed as Transformed
 from bieqno.assimilation.filters import inflate as inflate
 from bieqno.assimilation.filters import random_rotation as random_rotation
-from bieqno.assimilation.geometry import Candidates as Candidates
-from bieqno.assimilation.geometry import Neighbourhoods as Neighbourhoods
 from bieqno.assimilation.geometry import Neighbours as Neighbours
-from bieqno.assimilation.geometry import Stencil as Stencil
 from bieqno.assimilation.geometry import gaspari_cohn as gaspari_cohn
 from bieqno.assimilation.laws import AffineLaw as AffineLaw
 from bieqno.assimilation.lessons import Lessons as Lessons
@@ -60,12 +57,15 @@ from bieqno.assimilation.models import StochasticModel as StochasticModel
 from bieqno.assimilation.models import UnevenFlow as UnevenFlow
 from bieqno.assimilation.models import forecast as forecast
 from bieqno.assimilation.models import rk4 as rk4
+from bieqno.assimilation.neighbourhoods import Candidates as Candidates
+from bieqno.assimilation.neighbourhoods import Neighbourhoods as Neighbourhoods
+from bieqno.assimilation.neighbourhoods import Stencil as Stencil
 from bieqno.assimilation.objectives import AgainstTruth as AgainstTruth
 from bieqno.assimilation.objectives import Imitation as Imitation
 from bieqno.assimilation.objectives import OnScenarios as OnScenarios
 from bieqno.assimilation.observation import Observation as Observation
 from bieqno.assimilation.observation import Observed as Observed
-from bieqno.assimilation.observation import Shifted as Shifted
+from bieqno.assimilation.observation_operators import Shifted as Shifted
 from bieqno.assimilation.outside import BMIModel as BMIModel
 from bieqno.assimilation.outside import Members as Members
 from bieqno.assimilation.outside import Program as Program

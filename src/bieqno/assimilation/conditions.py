@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from bieqno.assimilation.observation import Components
+from bieqno.assimilation.observation_operators import Components
 from bieqno.assimilation.system import System
 from bieqno.training.checkpoint import fingerprint
 

@@ -10,10 +10,12 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.arguments import checked
-from bieqno.assimilation.geometry import Candidates, Neighbourhoods, Neighbours, near_radius, spacing
+from bieqno.assimilation.geometry import Neighbours
 from bieqno.assimilation.linalg import magnitude
 from bieqno.assimilation.models.forecast import Model, forecast
-from bieqno.assimilation.observation import Components, Observation
+from bieqno.assimilation.neighbourhoods import Candidates, Neighbourhoods, near_radius, spacing
+from bieqno.assimilation.observation import Observation
+from bieqno.assimilation.observation_operators import Components
 from bieqno.assimilation.observation_places import observation_places as find_places
 from bieqno.assimilation.places import Places
 

@@ -8,9 +8,10 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.arguments import checked
-from bieqno.assimilation.geometry import Candidates, Neighbours, gaspari_cohn
+from bieqno.assimilation.geometry import Neighbours, gaspari_cohn
 from bieqno.assimilation.krylov import root_and_gain
 from bieqno.assimilation.linalg import anomalies, thin_svd
+from bieqno.assimilation.neighbourhoods import Candidates
 from bieqno.assimilation.observation import Observed
 
 # Numbers gathered at a time: analyses are done in chunks of about this, so that memory is bounded and stays in cache.

@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation import AbstractEnsembleModel, Observation, Places, Stencil, forecast
 from bieqno.assimilation.filters.learned.pretrained import Surroundings
-from bieqno.assimilation.geometry import near_radius
+from bieqno.assimilation.neighbourhoods import near_radius
 from bieqno.assimilation.observation import Observed
 from bieqno.lab.filter_pretraining.families.family import Family, log_uniform, wrong
 

@@ -25,8 +25,9 @@ from bieqno.assimilation.filters.learned.local_network import FieldNetwork, Sten
 from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF, shipped_filter
 from bieqno.assimilation.filters.transform import LETKF, local_transforms
 from bieqno.assimilation.filters.wrappers import Inflated
-from bieqno.assimilation.geometry import Neighbourhoods, marked
+from bieqno.assimilation.geometry import marked
 from bieqno.assimilation.linalg import white_noise
+from bieqno.assimilation.neighbourhoods import Neighbourhoods
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.system import Climate, System
 from bieqno.operators import EquivariantOperator, Standardiser, frozen

@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from bieqno.assimilation.geometry import Neighbourhoods, Stencil, gaspari_cohn
+from bieqno.assimilation.geometry import gaspari_cohn
+from bieqno.assimilation.neighbourhoods import Neighbourhoods, Stencil
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import Standardiser
 

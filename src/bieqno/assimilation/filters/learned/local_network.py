@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.geometry import Stencil
+from bieqno.assimilation.neighbourhoods import Stencil
 from bieqno.operators import MLP
 from bieqno.operators.networks import apply_linear
 

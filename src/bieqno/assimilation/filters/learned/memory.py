@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from bieqno.assimilation.geometry import Stencil, gaspari_cohn
+from bieqno.assimilation.geometry import gaspari_cohn
+from bieqno.assimilation.neighbourhoods import Stencil
 
 WINDOWS = 50.0  # after which a window counts 1/e
 BINS = 16  # of distance, from 0 to the radius within which observations are looked for

@@ -24,7 +24,7 @@ from bieqno.assimilation.filters.learned.local_features import asinh
 from bieqno.assimilation.filters.learned.memory import WINDOWS, Memory
 from bieqno.assimilation.filters.learned.scale_free import SEEN, TINY, ZERO, Moments, features, tapers
 from bieqno.assimilation.filters.transform import local_transforms
-from bieqno.assimilation.geometry import Candidates, Stencil
+from bieqno.assimilation.neighbourhoods import Candidates, Stencil
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.system import System
 from bieqno.operators import MLP, Standardiser, frozen

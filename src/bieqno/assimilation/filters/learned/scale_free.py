@@ -7,7 +7,8 @@ from jaxtyping import Array, Bool, Float
 
 from bieqno.assimilation.filters.learned.local_features import mean_and_anomalies, resolved, without_padding
 from bieqno.assimilation.filters.learned.memory import Memory
-from bieqno.assimilation.geometry import Stencil, gaspari_cohn
+from bieqno.assimilation.geometry import gaspari_cohn
+from bieqno.assimilation.neighbourhoods import Stencil
 from bieqno.assimilation.observation import Observed
 
 SEEN = 16  # numbers that are seen of each variable before the analysis
