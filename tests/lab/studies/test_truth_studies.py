@@ -9,6 +9,7 @@ from scipy import stats
 
 from bieqno.assimilation import make_trials
 from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings, TwinTest, score_filter
+from bieqno.lab.methods.scale_process import Job
 from bieqno.lab.report.filter_figures import filter_figures
 from bieqno.lab.report.pivots import error_metric, pivots
 from bieqno.lab.report.tables import html_tables
@@ -140,6 +141,11 @@ def test_a_ring_is_measured_on_one_process_and_on_two():
         (sent,) = result.select(method=method, metric="halo_bytes")
         assert 0 < sent.value < 800 * 4 * 5 * 2
     assert "growth" in filter_figures(result)
+
+
+def test_processes_that_fail_are_a_result():
+    about = {"radius": 6.0, "inflation": 1.1}
+    assert scale.measured(Job(801, {}, 3, processes=2), "LETKF tuned", about) == {"failed": 1.0}
 
 
 def test_gyres_are_scored_and_pictured():

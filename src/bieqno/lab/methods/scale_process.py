@@ -102,7 +102,15 @@ def _measure(job: Job, system: da.System, mesh: Any, filter: da.Filter) -> dict[
         forecast = eqx.filter_jit(lambda z: da.forecast(system.model, z, key=key))
         found["forecast_seconds"] = _best(lambda: forecast(ensemble), job.repeats)[0]
         found["rmse"] = _error(job, system, mesh, parts)
-    return {**found, "peak_mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+    return {**found, "peak_mebibytes": _peak()}
+
+
+def _peak() -> float:
+    """Return the most memory that this process has had, in MiB; Linux lets `getrusage` begin at that of its parent."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    kibibytes = [float(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
+    return (kibibytes or [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss])[0] / 1024
 
 
 def _analysis(filter: Any, system: da.System, ensemble: Array, seen: Array, key: PRNGKeyArray) -> Float[Array, "N n"]:

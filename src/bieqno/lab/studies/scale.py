@@ -29,7 +29,7 @@ DESCRIPTION = Description(
     question="Weights from a ring of 40 variables are used on rings of up to ten million, whose variables are spread over "
     "processes. What is the error per variable, and what do time, memory and the bytes that processes exchange become?",
     claim="None; the paper's filter does not grow.",
-    minutes={"smoke": 4.0, "quick": 20.0, "paper": 240.0},
+    minutes={"smoke": 4.0, "quick": 10.0, "paper": 40.0},
     methods=("EnNF", "LETKF tuned"),
 )
 
@@ -102,7 +102,7 @@ EXPERIMENT = Experiment("scale", DESCRIPTION, PRESETS, study)
 
 
 def measured(job: Job, name: str, method: bytes | Mapping[str, float]) -> dict[str, float]:
-    """Run the processes of a job, one thread each, and return what the first one measured of a method."""
+    """Run the processes of a job, one thread each; return what the first one measured of a method, or that they failed."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
@@ -127,9 +127,7 @@ def measured(job: Job, name: str, method: bytes | Mapping[str, float]) -> dict[s
         finally:
             for process in started:
                 process.kill()
-        if any(codes):
-            raise RuntimeError(
-                f"of {job.processes} processes with {job.size:,} variables some failed: exit codes {codes}"
-            )
+        if any(codes):  # where memory is short the system ends one of them, and the others with it: the rest goes on
+            return {"failed": 1.0}
         found: dict[str, float] = json.loads(out.read_text())[name]
     return found
