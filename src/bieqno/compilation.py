@@ -11,6 +11,7 @@ from pathlib import Path
 
 LEAST_SECONDS = 0.1  # programs that compile faster are not worth a file
 SMALLEST = 100_000  # bytes that must be free, the size of a small program
+MAPS = 20_000  # mapped parts of memory, of which every compiled program takes several; Linux allows a process 65,530
 
 
 def compilation_cache() -> Path | None:
@@ -59,3 +60,12 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", LEAST_SECONDS)
     of_jax.reset_cache()  # something may have been compiled without it
+
+
+def forget_programs() -> None:
+    """Let JAX forget what it has compiled before there is too much of it: a long series of studies would end in a crash."""
+    import jax
+
+    maps = Path("/proc/self/maps")
+    if maps.exists() and maps.read_bytes().count(b"\n") > MAPS:
+        jax.clear_caches()

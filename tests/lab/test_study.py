@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bieqno import compilation
 from bieqno.assimilation import EnKF
 from bieqno.lab.methods.filters import as_array, as_filter
 from bieqno.lab.methods.regression import Prediction
@@ -150,3 +154,25 @@ def test_a_part_of_a_run_reports_its_share_of_the_whole():
     part.training("training")(Progress("", 0, 0, 0, step=5, steps=10, loss=0.1))
     assert [(p.part, p.done, p.total) for p in heard] == [("second, here", 0.625, 1.0), ("second, training", 0.75, 1.0)]
     assert (heard[1].step, heard[1].loss) == (5, 0.1)
+
+
+def test_programs_are_forgotten_before_there_are_too_many(monkeypatch):
+    traced = []
+
+    @jax.jit
+    def program(x):
+        traced.append(x)
+        return x + 1
+
+    def compute():
+        return {"x": np.asarray(program(jnp.ones(3)))}
+
+    store = Cases()
+    for name in ("first", "second"):
+        store.take(name, compute)
+    assert len(traced) == 1
+    if Path("/proc/self/maps").exists():  # elsewhere there is no such limit
+        monkeypatch.setattr(compilation, "MAPS", 0)
+        for name in ("third", "fourth"):
+            store.take(name, compute)
+        assert len(traced) == 2

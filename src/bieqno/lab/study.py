@@ -18,6 +18,7 @@ from urllib.parse import quote
 import numpy as np
 import xarray as xr
 
+from bieqno.compilation import forget_programs
 from bieqno.lab.results import Result, Row
 from bieqno.lab.texts import did_you_mean
 from bieqno.persistence.tensorfile import PersistenceError, read_tensors, write_tensors
@@ -63,6 +64,7 @@ class Cases:
                 self.taken.append(self.prefix + name)
                 return found
         arrays = dict(compute())
+        forget_programs()
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_tensors(path, arrays, kind=_KIND, description=self.prefix + name)
