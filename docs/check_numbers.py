@@ -19,7 +19,6 @@ A dash stands for what was not measured, a number in brackets for runs that were
 
 import argparse
 import difflib
-import json
 import math
 import re
 import shlex
@@ -29,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bieqno.lab.report.claims import Judged, judge_all
+from bieqno.lab.report.kept import read_kept
 from bieqno.lab.report.pivots import (
     FILTER_METRICS,
     NOT_COMPARED,
@@ -117,9 +117,7 @@ def read(path: Path) -> Result:
     """Read what ``bieqno report --keep`` wrote of a study."""
     if not path.exists():
         raise ValueError(f"there is no {path.name} in docs/results; bieqno report runs --keep docs/results writes it")
-    stored = json.loads(path.read_text(encoding="utf-8"))
-    rows = (Row(**row | {"value": math.nan if row["value"] is None else row["value"]}) for row in stored.pop("rows"))
-    return Result(stored["experiment"], stored["preset"], stored["seed"], tuple(rows), config=stored)
+    return read_kept(path)[0]
 
 
 def choose(comment: str, results: Path) -> Choice:

@@ -1,6 +1,7 @@
 """What is kept of results: a smaller page, and numbers that say how they were made."""
 
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 import synthetic
 from matplotlib.figure import Figure
 
-from bieqno.lab.report.kept import keep_results
+from bieqno.lab.report.kept import keep_results, read_kept
 from bieqno.lab.results import Result, Row, write_result
 
 CONFIG = {
@@ -55,13 +56,18 @@ def test_figures_of_many_numbers_are_kept_as_images(tmp_path):
     assert text.count("<img") == 2
 
 
-def test_numbers_without_a_result_are_refused_before_anything_is_written(tmp_path):
-    write_result(Result("lorenz63", "paper", 0, ROWS, config=CONFIG), tmp_path / "runs")
-    (tmp_path / "kept").mkdir()
-    (tmp_path / "kept" / "mnmef.json").write_text('{"experiment": "mnmef", "rows": []}')
-    with pytest.raises(ValueError, match=r"mnmef\.json"):
-        keep_results(tmp_path / "runs", tmp_path / "kept")
-    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["mnmef.json"]
+def test_what_was_kept_earlier_stays(tmp_path):
+    for name in ("lorenz63", "mnmef"):
+        write_result(Result(name, "paper", 0, ROWS, config=CONFIG), tmp_path / name, {"error": Figure()})
+        page = keep_results(tmp_path / name, tmp_path / "kept")
+    names = ["index.html", "lorenz63", "lorenz63.json", "mnmef", "mnmef.json"]
+    assert sorted(path.name for path in page.parent.iterdir()) == names
+    result, figures = read_kept(page.parent / "lorenz63.json")
+    assert (result.rows[1], list(figures)) == (ROWS[1], ["error"])
+    assert math.isnan(result.rows[0].value)
+    for name in ("lorenz63", "mnmef"):
+        assert f'<section id="{name}"' in page.read_text()
+    assert page.read_text().count("data:image/png") >= 2
 
 
 def test_a_page_of_somebody_else_is_not_overwritten(tmp_path):

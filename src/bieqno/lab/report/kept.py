@@ -1,47 +1,62 @@
 """Results that are kept with the documentation: the page without its largest figures, and the numbers of each study as JSON.
 
-``STUDY.json`` has the rows of ``metrics.json`` and what of ``config.json`` says how they were made.
+``STUDY.json`` has the rows of ``metrics.json`` and what of ``config.json`` says how they were made, the folder ``STUDY`` the
+smaller of its figures. What was kept earlier stays on the page.
 """
 
 import json
+import math
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bieqno.lab.report.page import build_page, results_in
-from bieqno.lab.results import Result
+from bieqno.lab.results import Result, Row
+from bieqno.lab.studies import EXPERIMENTS
 from bieqno.lab.texts import json_text
 from bieqno.persistence.tensorfile import replace_file
 
 PAGE_FILE = "index.html"
 _ORIGIN = ("command", "started", "wall_seconds", "cases_resumed", "commit", "code", "versions", "settings")
 _MOST_NUMBERS = 4e3  # of a figure: those with more are most of the page, but for Plotly
+_MOST_BYTES = 200_000  # of a figure as PNG
 
 
 def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -> Path:
-    """Write the page and the numbers of all results in a folder to another one, and return the page.
-
-    ValueError if there are numbers already of a study that is not among the results: the page would lack them.
-    """
-    found = [(replace(result, config=_origin(result.config)), figures) for result, figures in results_in(folder)]
+    """Write the page and the numbers of all results in a folder to another one, beside those kept earlier; return the page."""
+    new = [(replace(result, config=_origin(result.config)), figures) for result, figures in results_in(folder)]
     target = Path(kept)
-    numbers = {target / f"{result.experiment}.json": result for result, _ in found}
-    others = sorted(path.name for path in target.glob("*.json") if path not in numbers and _ours(path))
-    if others:
-        raise ValueError(
-            f"{target} holds {', '.join(others)}, of which {folder} has no result; remove or run what is missing"
-        )
     page_file = target / PAGE_FILE
     if page_file.exists() and "<title>bieqno" not in page_file.read_text(encoding="utf-8", errors="replace"):
         raise ValueError(f"{page_file} is not a page of bieqno, and would be overwritten; choose another folder")
+    names = {result.experiment for result, _ in new}
+    earlier = [read_kept(path) for path in sorted(target.glob("*.json")) if path.stem not in names and _ours(path)]
+    order = list(EXPERIMENTS)
+    found = sorted(
+        [*earlier, *new], key=lambda pair: order.index(pair[0].experiment) if pair[0].experiment in order else -1
+    )
     page = build_page(found, _MOST_NUMBERS)
     target.mkdir(parents=True, exist_ok=True)
-    for path, result in numbers.items():
-        replace_file(path, _numbers(result).encode())
+    for result, figures in new:
+        replace_file(target / f"{result.experiment}.json", _numbers(result).encode())
+        shutil.rmtree(target / result.experiment, ignore_errors=True)
+        for name, image in figures.items():
+            if len(image) <= _MOST_BYTES:
+                (target / result.experiment).mkdir(exist_ok=True)
+                replace_file(target / result.experiment / f"{name}.png", image)
     replace_file(page_file, page.encode())
     return page_file
+
+
+def read_kept(path: Path) -> tuple[Result, dict[str, bytes]]:
+    """Return the numbers of a study that were kept, with their origin, and its figures by name."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    rows = (Row(**row | {"value": math.nan if row["value"] is None else row["value"]}) for row in stored.pop("rows"))
+    result = Result(stored["experiment"], stored["preset"], stored["seed"], tuple(rows), config=stored)
+    return result, {file.stem: file.read_bytes() for file in sorted(path.with_suffix("").glob("*.png"))}
 
 
 def _ours(path: Path) -> bool:

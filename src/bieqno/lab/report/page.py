@@ -126,12 +126,17 @@ def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]],
     """Return what the first screen says of filters or of regression; its static figure is that of the study."""
     shown, source = "", ""
     for result, figures in results:
-        if half.study in result.parts() and half.chart and not shown:
+        if half.study not in result.parts() or shown:
+            continue
+        if half.chart:
             names = [figure_name(result, half.study, static) for static in half.chart.static]
             images = [figures[name] for name in names if name in figures]
             identity, source = f"headline-{half.title.lower()}", result.experiment
             charts[identity] = half.chart
             shown = live_figure(half.chart, identity, title_and_caption(half.chart.name), images, level=3)
+        elif figures:  # of a result that was kept without its arrays: its first figure as it was drawn
+            source, name = result.experiment, next(iter(figures))
+            shown = _still_figure([figures[name]], *title_and_caption(name))
     return Template(asset("half.html")).substitute(
         {key: escape(text) for key, text in (("title", half.title), ("sentence", half.sentence), ("rest", half.rest))},
         figure=shown,
