@@ -249,19 +249,21 @@ def _dynamics(data: xr.Dataset) -> Chart:
 
 
 def _growth(result: Result) -> Chart:
-    """Return error, time and memory against the number of variables."""
+    """Return error, time and memory against the number of variables, a line for each number of processes."""
     found = {}
     for key, metric in pivots.FILTER_METRICS.items():
-        for method, rows in pivots.by_method(result.select(metric=key)).items():
-            found[metric.name, method] = rows
+        for (method, processes), rows in pivots.by_processes(result.select(metric=key)).items():
+            found[metric.name, method, processes] = rows
     every, traces, start = [row for rows in found.values() for row in rows], [], 0
-    for (view, method), rows in found.items():
+    for (view, method, _), rows in found.items():
         when = {"view": view, "method": method}
         traces.append(_with_bars(method, "variables", "value", (start, start + len(rows)), when))
         start += len(rows)
-    columns: dict[str, Any] = {"measure": [view for (view, _), rows in found.items() for _ in rows]}
+    columns: dict[str, Any] = {"measure": [view for (view, *_), rows in found.items() for _ in rows]}
+    if any(processes for *_, processes in found):
+        columns["processes"] = [processes for (*_, processes), rows in found.items() for _ in rows]
     columns |= _of_rows(every, "variables", lambda row: int(row.case.removeprefix("n=")), "value")
-    controls = [_views(view for view, _ in found), _methods_of(method for _, method in found)]
+    controls = [_views(view for view, *_ in found), _methods_of(method for _, method, _ in found)]
     made = layout(axis("number of variables", type="log", nticks=6), axis("", type="log", nticks=6))
     return Chart("growth", pd.DataFrame(columns), traces, made, controls, ["growth"])
 

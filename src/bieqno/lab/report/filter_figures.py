@@ -9,7 +9,15 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from bieqno.lab.report.pivots import FILTER_METRICS, PROTOCOL_NAMES, by_method, error_metric, of_growth, protocols
+from bieqno.lab.report.pivots import (
+    FILTER_METRICS,
+    PROTOCOL_NAMES,
+    by_method,
+    by_processes,
+    error_metric,
+    of_growth,
+    protocols,
+)
 from bieqno.lab.report.style import TRUTH, panels, style_of
 from bieqno.lab.results import Result, Row
 
@@ -92,15 +100,19 @@ def _bars(axes: Axes, x: Sequence[int], rows: Sequence[Row], **look: Any) -> Non
 
 
 def growth(result: Result) -> Figure:
-    """Draw error, time and memory against the number of variables."""
+    """Draw error, time and memory against the number of variables; the number at a line's end is that of processes."""
     found = {metric: rows for metric in FILTER_METRICS if (rows := result.select(metric=metric))}
     figure, grid = panels(1, len(found), (4.2 * len(found) + 0.4, 4.0), "number of variables")
     for axes, (metric, rows) in zip(grid[0], found.items(), strict=True):
-        for own in by_method(rows).values():
-            _bars(axes, [int(row.case.removeprefix("n=")) for row in own], own)
+        for (_, processes), own in by_processes(rows).items():
+            sizes = [int(row.case.removeprefix("n=")) for row in own]
+            _bars(axes, sizes, own)
+            axes.annotate(f" {processes}", (sizes[-1], own[-1].value), fontsize=8)
         scale = {"ylim": (0, None)} if metric == "rmse" else {"yscale": "log"}
         axes.set(xscale="log", ylabel=FILTER_METRICS[metric].name, **scale)
-    grid[0, 0].legend(frameon=False)
+    handles, labels = grid[0, 0].get_legend_handles_labels()
+    once = dict(zip(labels, handles, strict=True))
+    grid[0, 0].legend(once.values(), once, frameon=False)
     return figure
 
 

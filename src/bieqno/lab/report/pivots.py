@@ -119,6 +119,21 @@ def by_method(rows: Sequence[Row]) -> dict[str, list[Row]]:
     return {name: [row for row in rows if row.method == name] for name in dict.fromkeys(row.method for row in rows)}
 
 
+def by_processes(rows: Sequence[Row]) -> dict[tuple[str, str], list[Row]]:
+    """Return the rows of each method and number of processes, which a protocol may end with; without, an empty text.
+
+    Example:
+        >>> rows = [Row.of("n=8", "LETKF", "seconds", [1.0], protocol=f"8 variables on {count}") for count in (1, 2)]
+        >>> list(by_processes(rows))
+        [('LETKF', '1'), ('LETKF', '2')]
+    """
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        _, on, count = (row.protocol or "").rpartition(" on ")
+        found.setdefault((row.method, count if on else ""), []).append(row)
+    return found
+
+
 def case_title(case: str) -> str:
     """Return a case in words.
 
