@@ -135,9 +135,11 @@ def save_dataset(data: Dataset, path: str | Path) -> Path:
 
 def load_dataset(path: str | Path) -> Dataset:
     """Read a dataset whole, and close the file; a ValueError if it is damaged or no netCDF file."""
+    with Path(path).open("rb"):  # its errors name the file; those of h5py are a line of library terms
+        pass
     try:
         return _xarray().load_dataset(path, engine="h5netcdf")
-    except (FileNotFoundError, PermissionError, IsADirectoryError, ImportError, MemoryError):
+    except (ImportError, MemoryError):
         raise
     except Exception as error:  # a damaged file can make its readers raise anything
         # h5netcdf's half-open file ends here, and not later with a traceback of its own.

@@ -3,9 +3,10 @@
 import os
 import signal
 import sys
+import threading
 from types import FrameType
 
-__all__ = ["interrupt_quietly", "main"]
+__all__ = ["INTERRUPTED", "interrupt_quietly", "main"]
 
 INTERRUPTED = 130  # exit code that shells expect of a program that Ctrl-C ended
 
@@ -16,7 +17,9 @@ def interrupt_quietly() -> None:
     Raised there, KeyboardInterrupt is a traceback through modules of others; some of them, written in C++, abort the process
     or swallow it. Nothing is written while modules are imported. Later it is raised as usual.
     """
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else another program has its own way
+    # Another program that calls this may have its own way, and only a main thread is told of signals.
+    main_thread = threading.current_thread() is threading.main_thread()
+    if main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
 
 

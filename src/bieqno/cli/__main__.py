@@ -96,16 +96,15 @@ def run_app() -> None:
         from bieqno.persistence.tensorfile import PersistenceError
         from bieqno.training import TrainingError
 
-        expected = isinstance(
-            error, ValueError | OSError | ImportError | MemoryError | PersistenceError | TrainingError
-        )
+        exhausted = isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)  # the latter of XLA
+        expected = exhausted or isinstance(error, ValueError | OSError | ImportError | PersistenceError | TrainingError)
         if "--debug" in sys.argv:
             raise
         if not expected:
             traceback.print_exception(error)
             typer.echo(BUG, err=True)
             sys.exit(EX_SOFTWARE)
-        said = str(error) or "there is not enough memory for this"
+        said = "there is not enough memory for this" if exhausted else str(error)
         if isinstance(error, OSError) and error.filename is not None:
             said = f"{error.filename}: {error.strerror}"
         typer.echo(f"bieqno: {said}\n(`bieqno --debug ...` shows the traceback)", err=True)

@@ -87,7 +87,7 @@ def _assimilate(
     fitting = file.load_filter(filter)
     series = read_observations(observations, file, variable)
     start_key, run_key = _keys(file.settings.seed)
-    check_memory("--members", 3 * (members or file.settings.ensemble.members) * file.system.size * len(series.variable))
+    check_memory("--members", (members or file.settings.ensemble.members) * file.system.size * len(series.variable))
     if start is None:
         ensemble, first_window = file.ensemble(members or file.settings.ensemble.members, key=start_key), 0
     else:

@@ -18,6 +18,7 @@ from rich.table import Table
 from bieqno.cli import INTERRUPTED
 from bieqno.lab.texts import json_text, known_to_json
 
+LARGEST_SEED = 2**32 - 1  # random keys and scikit-learn take no larger one
 LINE_EVERY = 10.0  # seconds between two plain lines
 Listener: TypeAlias = Callable[[Any], None]
 
@@ -126,7 +127,10 @@ def check_writable(path: Path, *inputs: Path | None, beside: bool = False) -> No
         raise ValueError(f"{path} is read by this command and would be overwritten; name another file with --out")
     if path.is_dir():
         raise ValueError(f"{path} is a folder; name a file in it")
-    path = path.resolve() if path.is_symlink() else path
+    try:
+        path = path.resolve() if path.is_symlink() else path
+    except (OSError, RuntimeError) as error:  # links that go round; which of both, depends on the version of Python
+        raise ValueError(f"cannot write {path}: its links lead nowhere") from error
     if not path.parent.is_dir():
         raise ValueError(f"cannot write {path}: there is no folder {path.parent}")
     if not os.access(path.parent, os.W_OK):

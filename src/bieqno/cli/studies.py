@@ -14,7 +14,8 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from bieqno.cli.output import INTERRUPTED, Reporter, alone, choose_reporter, duration
+from bieqno.cli import INTERRUPTED
+from bieqno.cli.output import LARGEST_SEED, Reporter, alone, choose_reporter, duration
 
 EVERYTHING = "all"
 
@@ -56,7 +57,7 @@ def report(
 def run(
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="As `bieqno list` shows them; or all, but demo.")],
     preset: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all random numbers.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("runs"),
     only: Annotated[list[str] | None, typer.Option(help="Only this method; can be given several times.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue where the same run was interrupted.")] = False,

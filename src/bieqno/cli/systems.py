@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bieqno.cli.output import (
+    LARGEST_SEED,
     alone,
     check_writable,
     counting_bar,
@@ -52,7 +53,9 @@ def simulate(
     out: Annotated[Path, typer.Option("--out", help="netCDF file of the observations and the truth.")] = Path("obs.nc"),
     windows: Annotated[int, typer.Option("--windows", min=2, help="Length of the series.")] = 200,
     missing: Annotated[float, typer.Option("--missing", min=0.0, max=0.99, help="Share of missing values.")] = 0.1,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Another number gives another truth.")] = 1,
+    seed: Annotated[
+        int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Another number gives another truth.")
+    ] = 1,
 ) -> None:
     """Simulate a truth of the model and its observations, to try out what is to run on real ones.
 
@@ -63,12 +66,13 @@ def simulate(
 
     from bieqno.assimilation import save_dataset, spin_up
     from bieqno.assimilation import simulate as simulate_twin
-    from bieqno.lab.system_files.reading import read_system_file
+    from bieqno.lab.system_files.reading import check_memory, read_system_file
     from bieqno.lab.system_files.series import observations_dataset
 
     check_writable(out, setup)
     file = read_system_file(setup)
     system = file.system
+    check_memory("--windows", windows * (system.size + system.observed))
     spin_key, twin_key, mask_key = jax.random.split(jax.random.key(seed), 3)
     disturbed = system.state + file.spread * jax.random.normal(spin_key, system.state.shape)
     start = spin_up(system, 100, state=disturbed, key=spin_key)[-1]

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bieqno.cli.output import check_writable, counting_bar, interruptible, show_table, training_bar, warn, write_page
+from bieqno.cli.output import (
+    LARGEST_SEED,
+    check_writable,
+    counting_bar,
+    interruptible,
+    show_table,
+    training_bar,
+    warn,
+    write_page,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -21,7 +30,7 @@ FineTune = Annotated[bool, typer.Option("--fine-tune", help="Train the correctio
 TargetTransform = Annotated[str, typer.Option("--transform", help="auto: of skewed targets, if that helps; none.")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Most training steps, with --trained; 2000.")]
 Members = Annotated[int | None, typer.Option("--members", min=1, help="Networks in its ensemble, with --trained; 5.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of all random numbers.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of all random numbers.")]
 
 
 def fit(

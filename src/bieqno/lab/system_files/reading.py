@@ -42,6 +42,7 @@ from bieqno.lab.system_files.objects import (
 from bieqno.lab.system_files.schema import ModelTable, Settings, TruthTable, check_table
 
 MODELS = ("object", "command", "bmi")  # keys that name a model
+COPIES = 3  # of the largest arrays, at least, while they are computed
 PRETRAINED = "pretrained"  # in place of the file of a filter: the one that ships
 
 
@@ -154,6 +155,7 @@ def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
     n, m = len(state), named.find("observation", "object", lambda item: item.size(len(state)))
     for table, numbers in _numbers(settings).items():
         check_memory(f"{path}: [{table}]", n * numbers)
+    check_memory(f"{path}: 'width' in [filter]", settings.filter.width**2)
     either = f"a state ({n},) or members (N, {n})"
     first = named.find("ensemble", "first", lambda item: check_array(item, either, (n,), (None, n)))
     spread = settings.ensemble.spread
@@ -232,5 +234,6 @@ def _numbers(settings: Settings) -> dict[str, int]:
 def check_memory(what: str, numbers: int) -> None:
     """Refuse what needs more numbers at once than the machine has memory for, before minutes are spent on it."""
     there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**40
-    if 4 * numbers > there:
-        raise ValueError(f"{what}: this needs {4 * numbers / 1e9:,.0f} GB at once, the machine has {there / 1e9:,.0f}")
+    needed = COPIES * 4 * numbers
+    if needed > there:
+        raise ValueError(f"{what}: this needs {needed / 1e9:,.0f} GB at once, the machine has {there / 1e9:,.0f}")
