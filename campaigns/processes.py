@@ -9,6 +9,7 @@ import hashlib
 import io
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -96,6 +97,14 @@ TASKS: dict[str, tuple[str, ...]] = {
     "run": ("run", "linear-gaussian", "--preset", "smoke", "--resume", "--quiet", "--out", "runs"),
 }
 
+WRITTEN: dict[str, tuple[str, ...]] = {
+    "assimilate": ("analysis.nc",),
+    "cycle_outside": ("outside.nc",),
+    "train-filter": ("trained.bieqno",),
+    "run": ("runs/linear-gaussian/metrics.json",),
+    "predict": ("out.csv",),
+}
+
 
 def bieqno(words: Sequence[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""
@@ -137,10 +146,14 @@ def _environment() -> dict[str, str]:
 
 def digests(folder: Path, task: str) -> dict[str, str]:
     """Return digests of what a command wrote; of results the numbers only, for they also hold the time."""
-    names = {"train-filter": ["trained.bieqno"], "assimilate": ["analysis.nc"], "predict": ["out.csv"]}
-    names["cycle_outside"] = ["outside.nc"]
-    names["run"] = ["runs/linear-gaussian/metrics.json"]
-    return {name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names[task]}
+    paths = [folder / name for name in WRITTEN[task]]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.exists()}
+
+
+def remove(folder: Path, task: str) -> None:
+    """Remove what a command wrote; the folder of a study as a whole, for one without numbers is in the way of the next run."""
+    for path in (folder / name for name in WRITTEN[task]):
+        shutil.rmtree(path.parent, ignore_errors=True) if task == "run" else path.unlink(missing_ok=True)
 
 
 def leftovers(folder: Path) -> list[str]:
@@ -171,8 +184,7 @@ def interrupted(count: int, seed: int) -> Tally:
         for number, sign in enumerate(signals(count, chance)):
             task = list(TASKS)[number % len(TASKS)]
             what = f"{task}, {sign.name}"
-            for path in digests(folder, task):
-                (folder / path).unlink()
+            remove(folder, task)
             killed = interrupt(TASKS[task], folder, chance.uniform(0.1, 1.0) * seconds[task], sign)
             done = bieqno(TASKS[task], folder)
             if done.returncode or "Traceback" in killed + done.stderr:
@@ -212,8 +224,7 @@ def together(count: int, seed: int) -> Tally:
             whole[task] = digests(folder, task)
         for number in range(count):
             task = list(tasks)[number % len(tasks)]
-            for path in digests(folder, task):
-                (folder / path).unlink()
+            remove(folder, task)
             pair = [started(tasks[task], folder, pause) for pause in (0.0, chance.uniform(0, 1.5))]
             ends = [(process.wait(PATIENCE), Path(log).read_text()) for process, log in pair]
             found = digests(folder, task)
