@@ -26,7 +26,7 @@ from bieqno.assimilation import EnKF, Inflated, save_filter
 from tables import Tally, run
 
 COMMAND = (sys.executable, "-c", "from bieqno.cli import main; main()")  # as the script `bieqno` does
-PATIENCE = 600.0  # seconds after which a process hangs
+PATIENCE = 3600.0  # seconds after which a process hangs, also on a machine that is busy with much else
 
 SETUP = """
 seed = 1
@@ -185,8 +185,12 @@ def interrupted(count: int, seed: int) -> Tally:
             task = list(TASKS)[number % len(TASKS)]
             what = f"{task}, {sign.name}"
             remove(folder, task)
-            killed = interrupt(TASKS[task], folder, chance.uniform(0.1, 1.0) * seconds[task], sign)
-            done = bieqno(TASKS[task], folder)
+            try:
+                killed = interrupt(TASKS[task], folder, chance.uniform(0.1, 1.0) * seconds[task], sign)
+                done = bieqno(TASKS[task], folder)
+            except subprocess.TimeoutExpired as error:
+                tally.add(what, "hang", str(error))
+                continue
             if done.returncode or "Traceback" in killed + done.stderr:
                 tally.add(what, "traceback", (killed + done.stderr)[-300:])
             elif digests(folder, task) != expected[task]:
@@ -206,7 +210,7 @@ def interrupt(words: Sequence[str], folder: Path, after: float, sign: signal.Sig
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(after)
         process.send_signal(sign)
-        process.wait(PATIENCE)
+        ended(process)
         err.seek(0)
         return err.read()
 
@@ -226,7 +230,14 @@ def together(count: int, seed: int) -> Tally:
             task = list(tasks)[number % len(tasks)]
             remove(folder, task)
             pair = [started(tasks[task], folder, pause) for pause in (0.0, chance.uniform(0, 1.5))]
-            ends = [(process.wait(PATIENCE), Path(log).read_text()) for process, log in pair]
+            try:
+                ends = [(ended(process), log.read_text()) for process, log in pair]
+            except subprocess.TimeoutExpired as error:
+                tally.add(task, "hang", str(error))
+                continue
+            finally:
+                for _, log in pair:
+                    log.unlink()
             found = digests(folder, task)
             refused = [text for code, text in ends if code]
             if len(refused) == 2 or any("Traceback" in text for _, text in ends):
@@ -239,12 +250,22 @@ def together(count: int, seed: int) -> Tally:
     return tally
 
 
-def started(words: Sequence[str], folder: Path, pause: float) -> tuple[subprocess.Popen[bytes], str]:
+def ended(process: subprocess.Popen[bytes]) -> int:
+    """Wait for the end of a process and return its code; one that hangs is killed."""
+    try:
+        return process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
+def started(words: Sequence[str], folder: Path, pause: float) -> tuple[subprocess.Popen[bytes], Path]:
     time.sleep(pause)
     descriptor, log = tempfile.mkstemp()
     process = subprocess.Popen([*COMMAND, *words], cwd=folder, stdout=descriptor, stderr=descriptor, env=_environment())
     os.close(descriptor)
-    return process, log
+    return process, Path(log)
 
 
 if __name__ == "__main__":

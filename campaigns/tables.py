@@ -161,6 +161,7 @@ def shared(campaign: Callable[[int, int], Tally], chosen: argparse.Namespace, wa
         except KeyboardInterrupt:
             for worker in workers:
                 worker.terminate()
+            for worker in workers:
                 worker.join()
             Tally.merged(paths)  # becomes the last, of which `run` tells
             raise

@@ -56,12 +56,16 @@ def test_what_numpy_takes_becomes_arrays():
         ({"mask": [1, 0]}, ValueError, "mask holds truth values"),
         ({"which": [0.5]}, ValueError, "which holds whole numbers"),
         ({"count": 1.5}, TypeError, "count is a int, got float"),
+        ({"count": np.ma.masked_array(1, True)}, TypeError, "count is a int, got MaskedArray"),
+        ({"key": KEY}, None, None),
+        ({"key": None}, None, None),
+        ({"key": 0}, TypeError, "key is one random key"),
     ],
 )
 def test_the_rest_is_refused_by_name(wrong, error, message):
     arguments = {"rows": [[1.0, 2.0], [3.0, 4.0]], **wrong}
     if error is None:
-        assert example(**arguments).shape == (1,)
+        assert example(**arguments).ndim == 1
         return
     with pytest.raises(error, match=message):
         example(**arguments)
@@ -108,6 +112,42 @@ def test_hostile_calls_that_ended_in_an_uncontrolled_exception_or_in_nan():
     for call, error, message in hostile:
         with pytest.raises(error, match=message):
             call()
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: da.LETKF({}, 2.0), TypeError, "neighbours"),
+        (lambda: da.LocalEnKF(None, np.eye(2)), TypeError, "taper"),
+        (lambda: da.LocalEnKF(np.eye(2), np.full((2, 2), np.nan)), ValueError, "observation_taper holds values"),
+        (lambda: da.LinearModel(np.full((2, 2), np.inf)), ValueError, "matrix holds values that are not finite"),
+        (lambda: da.Climatology(np.full((2, 2), np.nan)), ValueError, "states holds values that are not finite"),
+        (lambda: da.Climatology(np.ones(2)), ValueError, "states are rows"),
+        (lambda: da.ThreeDVar(np.eye(2), iterations=np.ma.masked_array(1, True)), TypeError, "iterations is a int"),
+        (lambda: da.LogNormal(np.inf), ValueError, "deviation is positive and finite"),
+        (lambda: da.NegativeBinomial(np.inf), ValueError, "size is positive and finite"),
+        (lambda: da.Censored(1.0, np.nan), ValueError, "detection limit is finite"),
+        (lambda: da.AffineLaw(np.nan, 0.0), ValueError, "slope"),
+        (lambda: da.Lorenz96(4, window=np.inf), ValueError, "whole number of steps"),
+        (lambda: da.AgainstTruth(missing={"low": 0.0}), TypeError, "missing"),
+        (lambda: da.explain(da.EnKF(), PRIOR, None), TypeError, "observed is a Observed"),
+        (lambda: da.explain(object(), 0.5, WINDOW), TypeError, "filter"),
+        (lambda: da.to_dataset(7), TypeError, "run is a Run"),
+        (lambda: da.summarise(7, burn_in=1), TypeError, "data is a dataset"),
+        (lambda: da.append_parameters(np.sin, {}, PRIOR, PRIOR), TypeError, "system is a System"),
+        (lambda: da.calibration_band(-1), ValueError, "expected numbers, bins and a level"),
+        (lambda: da.calibration_band(10, level=1.5), ValueError, "expected numbers, bins and a level"),
+    ],
+)
+def test_constructors_and_long_functions_name_what_is_wrong(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_constructors_take_lists():
+    assert da.LinearModel([[1, 0], [0, 1]])(jnp.ones(2)).tolist() == [1.0, 1.0]
+    local = da.LocalEnKF([[1, 1, 1]] * 2, [[1, 0], [0, 1]])
+    assert local(PRIOR, WINDOW, key=KEY).shape == (2, 3)
 
 
 def test_more_values_in_a_window_than_at_once_are_refused():

@@ -73,7 +73,7 @@ def checked(*missing: str, finite: bool = True) -> Callable[[F], F]:
         signature = inspect.signature(function)
         several = inspect.Parameter.VAR_POSITIONAL
         expected = {
-            name: (parameter.annotation is PRNGKeyArray, parameter.kind is several, _Expected.of(parameter.annotation))
+            name: (_is_key(parameter.annotation), parameter.kind is several, _Expected.of(parameter.annotation))
             for name, parameter in signature.parameters.items()
             if parameter.annotation is not inspect.Parameter.empty
             and parameter.kind is not inspect.Parameter.VAR_KEYWORD
@@ -86,8 +86,10 @@ def checked(*missing: str, finite: bool = True) -> Callable[[F], F]:
                 if name not in expected:
                     continue
                 key, many, wanted = expected[name]
-                if key:
+                if key and (value is not None or not wanted.optional):
                     _check_key(name, value)
+                elif key:
+                    continue
                 elif many:
                     taken = tuple(_take(name, one, wanted, {}, name in missing) for one in value)
                     bound.arguments[name] = taken
@@ -129,7 +131,7 @@ def _take(name: str, value: Any, wanted: _Expected, sizes: dict[str, Any], missi
 def _plain(value: Any, wanted: _Expected) -> Any:
     """Return a number of NumPy, or an array of one number, as Python's own where the annotation asks for such a one."""
     single = isinstance(value, np.generic) or (isinstance(value, (np.ndarray, jax.Array)) and value.shape == ())
-    if not single or wanted.arrays or isinstance(value, jax.core.Tracer):
+    if not single or wanted.arrays or isinstance(value, (jax.core.Tracer, np.ma.MaskedArray)):
         return value
     if getattr(value.dtype, "kind", "V") not in "biuf":  # random keys have a type without a kind
         return value
@@ -179,6 +181,11 @@ def as_floats(name: str, value: Any, *, finite: bool = False) -> jax.Array:
     return _array(name, value, (Float[Array, "..."],), {}, not finite)
 
 
+def finite_floats(name: str) -> Callable[[Any], Any]:
+    """Return a converter for a field of a module that holds finite floating-point numbers; None stays, for optional fields."""
+    return lambda value: None if value is None else as_floats(name, value, finite=True)
+
+
 def _misfit(shape: tuple[Any, ...], axes: list[str], sizes: dict[str, Any]) -> str | None:
     """Return the shape that is expected, or None if it is this one; remember the sizes that have names."""
     several = [axis for axis in axes if axis == "..." or axis.startswith("*")]
@@ -193,6 +200,12 @@ def _misfit(shape: tuple[Any, ...], axes: list[str], sizes: dict[str, Any]) -> s
         return told
     sizes.update({axis: size for axis, size in pairs if axis.isidentifier()})
     return None
+
+
+def _is_key(annotation: Any) -> bool:
+    """Return whether an annotation is that of a random key, or of one that may be None."""
+    kinds = [kind for kind in typing.get_args(annotation) if kind is not NoneType]
+    return kinds == list(typing.get_args(PRNGKeyArray))
 
 
 def _check_key(name: str, value: Any) -> None:

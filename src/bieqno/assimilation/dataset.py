@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bieqno import scores
+from bieqno.arguments import checked
 from bieqno.assimilation.tuning import Tuning
 from bieqno.assimilation.twin import Run, Twin
 from bieqno.persistence.tensorfile import replace_file
@@ -60,6 +61,7 @@ def netcdf() -> Any:
     return importlib.import_module("h5netcdf")
 
 
+@checked(finite=False)
 def to_dataset(
     run: Run,
     twin: Twin | None = None,
@@ -152,6 +154,7 @@ def load_dataset(path: str | Path) -> Dataset:
         raise ValueError(said) from error
 
 
+@checked(finite=False)
 def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
     """Score a run against its truth, with intervals that respect the autocorrelation of its errors.
 
@@ -175,6 +178,8 @@ def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
         >>> bool(spread.sel(stage="analysis") < spread.sel(stage="forecast"))
         True
     """
+    if not hasattr(data, "data_vars"):
+        raise TypeError(f"data is a dataset, as to_dataset makes it, got {type(data).__name__}")
     missing = {"prior", "posterior", "truth"} - set(data.data_vars)
     predicted = {"log_score", "crps", "pit"} <= set(data.data_vars)
     if missing and not predicted:

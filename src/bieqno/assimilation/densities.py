@@ -24,10 +24,10 @@ LEAST = -1e4  # least log density of a value: one that is impossible for all mem
 
 
 def check_positive(**numbers: Any) -> None:
-    """Refuse parameters that are not positive, where they have values."""
+    """Refuse parameters that are not positive and finite, where they have values."""
     for name, number in numbers.items():
-        if not isinstance(number, jax.core.Tracer) and not np.all(np.asarray(number) > 0):
-            raise ValueError(f"a {name} is positive, got {name}={number}")
+        if not isinstance(number, jax.core.Tracer) and not np.all((np.asarray(number) > 0) & np.isfinite(number)):
+            raise ValueError(f"a {name} is positive and finite, got {name}={number}")
 
 
 class AbstractDensity(AbstractLaw):
@@ -202,6 +202,8 @@ class Censored(AbstractDensity):
 
     def __check_init__(self) -> None:
         check_positive(deviation=self.deviation)
+        if not isinstance(self.limit, jax.core.Tracer) and not np.all(np.isfinite(self.limit)):
+            raise ValueError(f"a detection limit is finite, got limit={self.limit}")
 
     def _parts(self, predicted: Float[Array, "*s"]) -> tuple[Array, Array, Array]:
         """Return the deviation, the limit and its distance from the prediction in units of the deviation."""

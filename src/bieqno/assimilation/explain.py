@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.protocols import Filter
 
@@ -47,6 +48,7 @@ class Explanation(eqx.Module):
         return jnp.where(total > 0, self.contribution / jnp.where(total > 0, total, 1), 0)
 
 
+@checked()
 def explain(
     filter: Filter, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray | None = None
 ) -> Explanation:

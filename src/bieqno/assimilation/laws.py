@@ -224,6 +224,11 @@ class AffineLaw(eqx.Module):
     slope: float
     offset: float
 
+    def __check_init__(self) -> None:
+        for name, number in (("slope", self.slope), ("offset", self.offset)):
+            if not isinstance(number, jax.core.Tracer) and not np.all(np.isfinite(number)):
+                raise ValueError(f"the {name} of a standard deviation is finite, got {name}={number}")
+
     def __call__(self, values: Float[Array, "m"]) -> Float[Array, "m"]:
         """Return standard deviations, with their sign."""
         return self.slope * values + self.offset

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from bieqno.arguments import checked
 from bieqno.assimilation.linalg import magnitude
 from bieqno.assimilation.models.forecast import AbstractEnsembleModel, Model, forecast
 from bieqno.assimilation.system import NUDGE, System
@@ -40,6 +41,7 @@ class StateOperator(eqx.Module):
         return self.operator(appended[: -self.count])
 
 
+@checked(finite=False)
 def append_parameters(
     build: Callable[[Float[Array, "p"]], Model],
     system: System,

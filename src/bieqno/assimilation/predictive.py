@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno.arguments import checked
 from bieqno.assimilation.laws import AbstractLaw
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.protocols import Filter
@@ -116,6 +117,7 @@ def _law_at(observed: Observed, predicted: Float[Array, "m"]) -> tuple[tuple[Arr
     return (below[0], upto[0]), density
 
 
+@checked()
 def calibration_band(count: int, bins: int = 10, level: float = 0.95) -> tuple[float, float]:
     """Return within which shares all bins of a histogram of uniform numbers are, with this probability (Bonferroni).
 
@@ -126,6 +128,8 @@ def calibration_band(count: int, bins: int = 10, level: float = 0.95) -> tuple[f
     """
     from scipy.stats import binom
 
+    if count < 1 or bins < 1 or not 0 < level < 1:
+        raise ValueError(f"expected numbers, bins and a level within 0 and 1, got {count}, {bins} and {level}")
     outside = (1 - level) / bins
     ends: Any = binom.ppf([outside / 2, 1 - outside / 2], count, 1 / bins) / count
     return float(ends[0]), float(ends[1])

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.arguments import checked
+from bieqno.arguments import checked, finite_floats
 from bieqno.assimilation.linalg import anomalies, increments, thin_svd
 from bieqno.assimilation.observation import Observed
 
@@ -70,8 +70,12 @@ class LocalEnKF(eqx.Module):
         [True, True, False, False]
     """
 
-    state_taper: Float[Array, "m n"]
-    observation_taper: Float[Array, "m m"]
+    state_taper: Float[Array, "m n"] = eqx.field(converter=finite_floats("state_taper"))
+    observation_taper: Float[Array, "m m"] = eqx.field(converter=finite_floats("observation_taper"))
+
+    def __check_init__(self) -> None:
+        if self.state_taper is None or self.observation_taper is None:
+            raise TypeError("state_taper and observation_taper hold numbers, got None")
 
     @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:

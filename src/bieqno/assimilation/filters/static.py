@@ -3,9 +3,10 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.arguments import checked
+from bieqno.arguments import checked, finite_floats
 from bieqno.assimilation.linalg import increments
 from bieqno.assimilation.observation import Observed
 
@@ -23,7 +24,11 @@ class Climatology(eqx.Module):
         2.0
     """
 
-    states: Float[Array, "k n"]
+    states: Float[Array, "k n"] = eqx.field(converter=finite_floats("states"))
+
+    def __check_init__(self) -> None:
+        if np.ndim(self.states) != 2 or not len(self.states):
+            raise ValueError(f"states are rows, at least one, got shape {np.shape(self.states)}")
 
     @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
@@ -53,6 +58,7 @@ class ThreeDVar(eqx.Module):
     scale: float | Float[Array, ""]
     iterations: int = eqx.field(static=True)
 
+    @checked()
     def __init__(
         self, background: Float[Array, "n n"], scale: float | Float[Array, ""] = 1.0, iterations: int = 1
     ) -> None:

@@ -71,6 +71,8 @@ class LETKF(eqx.Module):
 
     def __check_init__(self) -> None:
         # `tune` checks its grid before it traces. An `eqx.error_if` would keep its program out of the compilation cache.
+        if not hasattr(self.neighbours, "radius"):
+            raise TypeError(f"neighbours are those of Neighbours.within, got {type(self.neighbours).__name__}")
         known = self.neighbours.radius * (1 + 1e-6)  # rounding in 32 bits
         if not isinstance(self.radius, jax.core.Tracer) and float(self.radius) > known:
             raise ValueError(

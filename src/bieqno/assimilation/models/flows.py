@@ -35,7 +35,7 @@ def rk4(
 
 def count_steps(window: float, step: float) -> int:
     """Return the number of steps of length `step` in a `window`; a ValueError if it is not a whole number."""
-    steps = round(window / step) if step > 0 else 0
+    steps = round(window / step) if step > 0 and window < math.inf else 0
     if steps < 1 or abs(steps * step - window) > 1e-6 * window:
         raise ValueError(f"a window is a positive whole number of steps; got window {window} and step {step}")
     return steps

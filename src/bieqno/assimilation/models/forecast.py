@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
-from bieqno.arguments import checked
+from bieqno.arguments import checked, finite_floats
 from bieqno.assimilation.laws import AbstractError, as_error
 from bieqno.assimilation.linalg import white_noise
 
@@ -138,7 +138,7 @@ class LinearModel(eqx.Module):
         [2.0, -1.0]
     """
 
-    matrix: Float[Array, "n n"]
+    matrix: Float[Array, "n n"] = eqx.field(converter=finite_floats("matrix"))
 
     def __check_init__(self) -> None:
         shape = jnp.shape(self.matrix)

@@ -64,6 +64,8 @@ class AgainstTruth:
             raise ValueError(
                 f"sizes name at least one ensemble size, or each with its number of truths, got {self.sizes}"
             )
+        if not isinstance(self.missing, Sequence) or len(self.missing) != 2:
+            raise TypeError(f"missing is two shares, such as (0.0, 0.5), got {self.missing!r}")
         if not 0 <= self.missing[0] <= self.missing[1] <= 1:
             raise ValueError(f"the share of missing observations is (low, high) within 0 and 1, got {self.missing}")
         if self.unroll is not None and self.unroll < 1:
