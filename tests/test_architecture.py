@@ -24,6 +24,7 @@ FLOORS = [
     "operators",
     "distributed",
     "compilation",
+    "cores",
     "arguments",
 ]
 LIBRARY = FLOORS[FLOORS.index("interop") :]

@@ -16,9 +16,9 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
-from threadpoolctl import threadpool_limits
 
 from bieqno import distributed
+from bieqno.cores import one_blas_thread
 from bieqno.persistence.tensorfile import PersistenceError
 from bieqno.training.checkpoint import Checkpoint
 from bieqno.training.clock import Clock
@@ -127,7 +127,7 @@ def fit(
             if budget is not None:  # before the first chunk nothing is known of the pace: the rate does not fall yet
                 step = eqx.tree_at(lambda s: s.steps, step, jnp.float32(clock.steps))
             # Small linear algebra inside a compiled loop is slowed down by threads of its own.
-            with threadpool_limits(1, "blas"):
+            with one_blas_thread():
                 state, values = jax.block_until_ready(run_chunk(step, record.state, key, length))
             validation = None if validate is None else _evaluated(validate, state.module)
             record = record.after(state, values, validation, tolerance)

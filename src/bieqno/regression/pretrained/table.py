@@ -3,14 +3,14 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.stats import norm
-from threadpoolctl import ThreadpoolController
 
+from bieqno.cores import one_blas_thread
 from bieqno.regression.data import Scaling, without_copies
 from bieqno.regression.metrics import HeldOut, log_losses
 from bieqno.regression.predictive import AbstractPredictive
@@ -35,13 +35,12 @@ from bieqno.regression.pretrained.transforms import Transform, TransformedGaussi
 from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
 from bieqno.regression.pretrained.weights import no_correction
 
-F = TypeVar("F", bound=Callable[..., Any])
 _IRRELEVANT = 20.0  # an input whose length scale is so many times the shortest takes no part in distances
 _BEHIND = 0.05  # nats per row by which an expert is no competitor
 _HYPOTHESES, _HYPOTHESES_OF_MANY = 8, 2  # processes in a joint distribution, and in one of many blocks
 _FEW = 400  # rows up to which length scales follow single rows, so that they are found anew without them
 # Matrices of a few hundred rows gain little by threads of their own, and lose thousandfold where the cores are busy.
-_one_thread: Callable[[F], F] = ThreadpoolController().wrap(limits=1, user_api="blas")
+_one_thread = one_blas_thread.wrap
 _ALIKE = 1.3  # length scales that differ by no more are no metric of their own
 
 
