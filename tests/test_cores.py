@@ -17,7 +17,7 @@ def threads_of_blas():
 
 def test_the_limit_lasts_until_the_last_thread_is_done():
     """The first to end gave it back while others computed: of 1,600 fits in 8 threads some differed in their last bits."""
-    before, limit = threads_of_blas(), OneThread("blas")
+    before, limit = threads_of_blas(), OneThread()
     first_in, second_in = threading.Event(), threading.Event()
 
     def first():
@@ -37,8 +37,24 @@ def test_the_limit_lasts_until_the_last_thread_is_done():
 
 
 def test_an_error_ends_the_limit():
-    before, limit = threads_of_blas(), OneThread("blas")
+    before, limit = threads_of_blas(), OneThread()
     with pytest.raises(ZeroDivisionError):
         limit.wrap(lambda: 1 / 0)()
     assert threads_of_blas() == before
     assert limit.calls == 0
+
+
+def test_another_thread_can_limit_after_the_first():
+    """The library heeds one thread only, and that one must have let go."""
+    limit, found = OneThread(), []
+
+    def other():
+        with limit():
+            found.append(threads_of_blas())
+
+    with limit():
+        pass
+    thread = threading.Thread(target=other)
+    thread.start()
+    thread.join(60)
+    assert found == [{1}]

@@ -1,7 +1,7 @@
-"""One thread of BLAS or OpenMP for a while, also where several threads of Python ask for it at the same time.
+"""One thread of BLAS for a while, also where several threads of Python ask for it at the same time.
 
-The limit belongs to the process. With `threadpoolctl` alone the first thread that is done gives it back while others still
-compute: their sums are split otherwise from there on, and their last bits differ.
+Most builds of BLAS have one pool of threads in a process, and one limit. With `threadpoolctl` alone the first thread that is done
+gives the limit back while others still compute: their sums are split otherwise from there on, and their last bits differ.
 """
 
 import functools
@@ -14,13 +14,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class OneThread:
-    """Limits the threads of libraries to one, from the first of several calls to the end of the last of them.
-
-    Args:
-        api: of which libraries, ``blas`` or ``openmp``.
+    """Limits BLAS to one thread, from the first of several calls to the end of the last of them.
 
     Example:
-        >>> limit = OneThread("blas")
+        >>> limit = OneThread()
         >>> with limit(), limit():
         ...     limit.calls
         2
@@ -28,29 +25,39 @@ class OneThread:
         0
     """
 
-    def __init__(self, api: str) -> None:
-        self.api, self.calls = api, 0
+    def __init__(self) -> None:
+        self.calls = 0
         self._lock = threading.Lock()
-        self._libraries: Any = None
         self._limit: Any = None
+
+    @functools.cached_property
+    def _libraries(self) -> tuple[Any, Any]:
+        """Libraries whose threads belong to the process, and those where each thread has a limit of its own."""
+        from threadpoolctl import ThreadpoolController
+
+        found = ThreadpoolController().select(user_api="blas")
+        others = [one.filepath for one in found.lib_controllers if getattr(one, "threading_layer", "") != "pthreads"]
+        return found.select(threading_layer="pthreads"), found.select(filepath=others)
 
     @contextmanager
     def __call__(self) -> Iterator[None]:
         """Hold the limit in a with-statement."""
-        from threadpoolctl import ThreadpoolController
-
         with self._lock:
+            shared, own = self._libraries
             self.calls += 1
             if self.calls == 1:
-                self._libraries = self._libraries or ThreadpoolController()  # looking for them takes milliseconds
-                self._limit = self._libraries.limit(limits=1, user_api=self.api)
+                _take_control()
+                self._limit = shared.limit(limits=1, user_api="blas")
         try:
-            yield
+            with own.limit(limits=1, user_api="blas"):
+                yield
         finally:
             with self._lock:
                 self.calls -= 1
                 if not self.calls:
+                    _take_control()
                     self._limit.restore_original_limits()
+                    _take_control()  # and leave it to whoever is next
 
     def wrap(self, function: F) -> F:
         """Return a function that holds the limit while it runs."""
@@ -63,6 +70,13 @@ class OneThread:
         return limited  # type: ignore[return-value]
 
 
-# Of the whole process, so that all who ask are counted together.
-one_blas_thread = OneThread("blas")
-one_openmp_thread = OneThread("openmp")
+def _take_control() -> None:
+    """Let this thread set limits: since version 3.7 threadpoolctl heeds only the thread that did so before."""
+    from threadpoolctl import OpenBLASController
+
+    clear = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
+
+
+one_blas_thread = OneThread()  # of the whole process, so that all who ask are counted together

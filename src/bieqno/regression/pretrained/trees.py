@@ -7,15 +7,14 @@ The trees are scikit-learn's; they are kept as arrays, so that a file holds numb
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 
 import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
+from threadpoolctl import threadpool_limits
 
-from bieqno.cores import one_openmp_thread
 from bieqno.operators.fixed import INFINITE
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
 from bieqno.regression.pretrained.mixture import Moments
@@ -155,7 +154,7 @@ def _cross_fit(
     model = HistGradientBoostingRegressor(
         **shape, min_samples_leaf=5 if len(targets) < 1000 else 10, early_stopping=False, random_state=0
     )
-    with one_openmp_thread() if len(targets) < _MANY else nullcontext():
+    with threadpool_limits(1 if len(targets) < _MANY else None, "openmp"):
         models = [clone(model).fit(inputs[folds != fold], targets[folds != fold]) for fold in range(FOLDS)]
     forest = Forest.of(models)
     stages = np.empty((rounds + 1, len(targets)))
