@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 import bieqno
 from bieqno import assimilation as da
 from bieqno import scores
+from bieqno.compilation import forget_programs
 from constructions import Target, built, fits, functions
-from tables import Tally, forget_programs, run
+from tables import Tally, run
 
 KEY = jax.random.key(0)
 RANDOM = np.random.default_rng(0)

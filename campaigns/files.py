@@ -25,11 +25,12 @@ import bieqno
 from bieqno import PersistenceError
 from bieqno import assimilation as da
 from bieqno.cli.table_files import read_table, training_columns
+from bieqno.compilation import forget_programs
 from bieqno.lab.results import METRICS_FILE
 from bieqno.lab.system_files.reading import read_system_file
 from bieqno.persistence.tensorfile import pack_tensors, read_tensors, unpack_tensors
 from bieqno.regression import load_regressor
-from tables import Tally, forget_programs, run
+from tables import Tally, run
 
 KEY = jax.random.key(0)
 TEXTS = (b"[" * 5000, b"{" * 5000, b"\x00", b"1e999", b"nan", b"\xff\xfe", b"'\"", b"=", b"\n")

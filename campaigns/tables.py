@@ -24,7 +24,6 @@ except ImportError:  # Windows
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 EVERY = 30.0  # seconds between two lines of progress
 KEPT = 200  # failures that are kept as text
-MAPS = 20_000  # mapped parts of memory, of which each compiled program takes several
 SEEDS = 1_000_000  # the distance of the seeds of two workers, for campaigns that use several seeds
 
 
@@ -181,15 +180,6 @@ def work(campaign: Callable[[int, int], Tally], count: int, seed: int, path: Pat
     except KeyboardInterrupt:
         if Tally.last is not None:
             Tally.last.save(path)
-
-
-def forget_programs() -> None:
-    """Let JAX forget what it has compiled, before there is too much of it: Linux allows 65,530 mapped parts of memory."""
-    maps = Path("/proc/self/maps")
-    if maps.exists() and len(maps.read_bytes().splitlines()) > MAPS:
-        import jax
-
-        jax.clear_caches()
 
 
 def write(name: str, text: str) -> None:
