@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--checkpoint", type=Path, default=Path("build") / f"filter-prior-{_digest()}")
     parser.add_argument("--out", type=Path, default=pretrained.SHIPPED, help="where the weights go; into the package")
     asked, judge = parser.parse_args(), judge_of()
-    options = {"budget": as_seconds(asked.budget), "checkpoint": asked.checkpoint, "chunk_steps": 50}
+    options = {"budget": as_seconds(asked.budget), "checkpoint": asked.checkpoint, "chunk_steps": 200}
     result = pretrain(judge=judge, key=jax.random.key(asked.seed), on_progress=_report, **options)
     filter = with_units(result.module)
     pretrained.store(asked.out, filter)
@@ -44,8 +44,8 @@ def main() -> None:
     )
     for number, family in enumerate(JUDGED):
         own = slice(number, None, len(JUDGED))
-        ratio = np.exp(np.mean(np.log(after[own, 0] / before[own, 0])))
-        spread = np.exp(np.mean(np.log(after[own, 1] / after[own, 0])))
+        ratio = np.exp(np.mean(np.log(after[own, 1] / before[own, 1])))
+        spread = np.exp(np.mean(np.log(after[own, 2] / after[own, 1])))
         print(f"{family.name}: error {ratio:.3f} of that of the base, spread {spread:.2f} of the error")
 
 
