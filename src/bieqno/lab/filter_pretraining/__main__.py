@@ -44,8 +44,8 @@ def main() -> None:
     )
     for number, family in enumerate(JUDGED):
         own = slice(number, None, len(JUDGED))
-        ratio = np.exp(np.mean(np.log(after[own, 1] / before[own, 1])))
-        spread = np.exp(np.mean(np.log(after[own, 2] / after[own, 1])))
+        ratio = np.exp(np.mean(np.log(after[own, 0] / before[own, 0])))
+        spread = np.exp(np.mean(np.log(after[own, 1] / after[own, 0])))
         print(f"{family.name}: error {ratio:.3f} of that of the base, spread {spread:.2f} of the error")
 
 
