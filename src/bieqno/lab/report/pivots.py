@@ -42,6 +42,8 @@ REGRESSION_METRICS = {
     "log_likelihood": Metric("log-likelihood per value", ".2f", lambda value: -value, "log-likelihood", error=True),
     "log_score": Metric("log score", ".1f", lambda value: -value, "log score", error=True),
     "nll": Metric("NLL one step ahead", ".3f", short="NLL", error=True),
+    "nll_wet": Metric("NLL of days with rain", ".3f", short="NLL, wet"),
+    "nll_dry": Metric("NLL of days without", ".3f", short="NLL, dry"),
     "efficiency": Metric("Nash-Sutcliffe efficiency", ".3f", lambda value: -value, "NSE", error=True),
     "share_of_chain": Metric("share of the chain's gain", ".2f", None, "share"),
     "crps": Metric("CRPS", ".3f", short="CRPS"),
