@@ -1,8 +1,8 @@
 """Training of the pretrained filter on random worlds: on its own analyses, against their truths, all worlds alike.
 
-The loss is the mean logarithm of the score of a world, so that a per cent counts the same whether errors are large or small. Where all
-is observed well the score hardly sees that an ensemble loses its spread, until much later it loses the truth: the ratio of
-error and spread counts by itself.
+The loss is the mean logarithm of the score of a world, so that a per cent counts the same whether errors are large or
+small. Where all is observed well the score hardly sees that an ensemble loses its spread, until much later it loses the
+truth: the ratio of error and spread counts by itself.
 """
 
 import dataclasses
