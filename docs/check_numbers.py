@@ -165,7 +165,8 @@ def table(choice: Choice) -> str:
 def origin(choice: Choice) -> str:
     """Return how many repetitions numbers are means of, and which command made them and when."""
     counts = sorted({row.n + (row.diverged or 0) for row in choice.rows if "(published)" not in row.method})
-    unit = "runs" if protocols(choice.result) else "data sets"
+    sizes = any(row.ensemble_size for row in choice.result.rows)  # filters have them: one record or truth, several runs
+    unit = "runs" if sizes or protocols(choice.result) else "data sets"
     means = f"Means of {counts[0]}{f' to {counts[-1]}' if len(counts) > 1 else ''} {unit}" if counts[-1:] > [1] else ""
     lost = ", in brackets the runs that were lost" if any(row.diverged for row in choice.rows) else ""
     config = choice.result.config

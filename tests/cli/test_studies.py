@@ -83,7 +83,7 @@ def test_run_stores_everything_and_makes_the_page(bieqno_command, tmp_path):
     assert bieqno_command("report", "runs")[:2] == (0, "The page is runs/report.html\n")
     assert (tmp_path / "runs" / "report.html").read_bytes() == page
     assert bieqno_command("report", "runs", "--keep", "kept")[:2] == (0, "The page is kept/index.html\n")
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["index.html", "step-1d.json"]
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == ["index.html", "step-1d", "step-1d.json"]
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,8 @@ class Run(eqx.Module):
     kept: PyTree[Any]  # what the record kept of each window, stacked along a first axis
     ensemble: Float[Array, "N n"]  # the last one, to continue from
     diverged: Int[Array, ""]  # the first window in which the filter diverged, counted from 0; -1 if it never did
-    lost: Int[Array, "T"]  # members of each window whose forecast failed, and that were redrawn
+    # Members of each window whose forecast failed; they were redrawn, unless too many did: then the run ended there.
+    lost: Int[Array, "T"]
     state: PyTree[Any] = None  # of the filter after the last window, where it has one
 
     @property
@@ -284,10 +285,10 @@ def _cycle(
         lost = jnp.array(0)
         if survivors < 1:
             failed = jnp.any(jnp.isnan(prior), axis=1)
-            enough = (jnp.sum(~failed) >= least) & (diverged < 0)
-            lost = jnp.where(enough, jnp.sum(failed), 0)
+            lost = jnp.where(diverged < 0, jnp.sum(failed), 0)
+            again = (lost > 0) & (jnp.sum(~failed) >= least)
             draw = jax.random.fold_in(model_key, REDRAW)
-            prior = jax.lax.cond(lost > 0, lambda z: redrawn(z, failed, key=draw), lambda z: z, prior)
+            prior = jax.lax.cond(again, lambda z: redrawn(z, failed, key=draw), lambda z: z, prior)
         going = (diverged < 0) & sound(prior)
         # A lost ensemble stands still, so that nothing downstream ever computes with what is not finite.
         prior = jnp.where(going, prior, start)

@@ -92,7 +92,8 @@ def cycle_outside(
     # Whatever does not fit together is found here, before the model has run for hours.
     state = begin(filter)
     shape = eqx.filter_eval_shape(step, first_window, ensemble, ensemble, rows[0], state)
-    about = (filter, system.observation, system.limit, record, ensemble, first_window, model.survivors, key)
+    # How many have to survive changes nothing in windows that are finished: it may be lowered to go on.
+    about = (filter, system.observation, system.limit, record, ensemble, first_window, key)
     files = _Files(Path(folder).resolve(), shape, fingerprint(version("bieqno"), *about))
     last, diverged = ensemble, -1
     kept: list[PyTree[Any]] = []
@@ -211,7 +212,8 @@ class _Files:
         tensors, about = read_tensors(self._path(index), kind=_KIND)
         if json.loads(about)["run"] != self.digests[index + 1]:
             raise ValueError(
-                f"{self._path(index)} belongs to another run: another filter, ensemble, key or observation; "
+                f"{self._path(index)} belongs to another run: another filter, ensemble, key, record, input or "
+                "observation, or another version of bieqno; "
                 "choose another folder, or delete it to start anew"
             )
         leaves, structure = jax.tree.flatten(self.shape)

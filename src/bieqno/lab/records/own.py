@@ -122,14 +122,16 @@ def own_baselines(record: OwnRecord, law: Any, column: int = 0) -> dict[str, dic
     Counts have negative-binomial laws, positive values log-normal ones, others Student's. The autoregression knows the last two
     values, the inputs and the season.
     """
-    values = record.values[:, column]
+    values = np.array(record.values[:, column], float)
+    first = np.flatnonzero(np.isfinite(values))[:1]
+    values[first] = np.nan  # nothing came before: it is neither fitted nor scored, and what others begin with
     known = np.isfinite(values)
     if known.sum() < LEAST:
         raise ValueError(
             f"{record.names[column]!r} has {known.sum()} values; at least {LEAST} are needed for a comparison"
         )
     to, link, make = _kind(law)
-    filled = pd.Series(values).ffill().bfill().to_numpy()
+    filled = pd.Series(np.where(np.isnan(values), record.values[:, column], values)).ffill().bfill().to_numpy()
     z = to(filled)
     last, earlier = (np.concatenate([np.full(k, z[0]), z[:-k]]) for k in (1, 2))
     one = np.ones((len(z), 1))

@@ -134,7 +134,9 @@ def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]],
             identity, source = f"headline-{half.title.lower()}", result.experiment
             charts[identity] = half.chart
             shown = live_figure(half.chart, identity, title_and_caption(half.chart.name), images, level=3)
-        elif figures:  # of a result that was kept without its arrays: its first figure as it was drawn
+        elif (
+            figures and not result.arrays
+        ):  # of a result that was kept without its arrays: its first figure as it was drawn
             source, name = result.experiment, next(iter(figures))
             shown = _still_figure([figures[name]], *title_and_caption(name))
     return Template(asset("half.html")).substitute(

@@ -28,6 +28,10 @@ def record_scores(found: Scores) -> dict[str, dict[str, float]]:
     for name, kept in found.items():
         log_score, crps, pit = (np.asarray(kept[key], float) for key in ("log_score", "crps", "pit"))
         counted = sound & (np.arange(len(pit)) >= len(pit) // SPIN)
+        if not counted.any():
+            raise ValueError(
+                f"all observed values are within the first {100 / SPIN:.0f} % of the windows, which are not scored"
+            )
         inside = (pit > 0.05) & (pit < 0.95)
         own = (np.mean(log_score[counted]), np.mean(crps[counted]), np.mean(inside[counted]))
         scored[name] = dict(zip(("log_score", "crps", "coverage_90"), map(float, own), strict=True))
