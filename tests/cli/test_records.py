@@ -8,8 +8,8 @@ import pytest
 
 from bieqno.assimilation import LogNormal, load_dataset
 from bieqno.lab.records.leaf_river import river
-from bieqno.lab.records.own import own_baselines, own_record
-from bieqno.lab.report.record_page import next_steps
+from bieqno.lab.records.own import OwnRecord, own_baselines, own_record
+from bieqno.lab.report.record_page import next_steps, record_scores
 
 pytestmark = pytest.mark.standard_promotion("the command runs as a user has it, with code of the user's own")
 SETUP = """
@@ -112,3 +112,18 @@ def test_what_to_do_next_depends_on_what_is_wrong():
     assert "too low" in next_steps(scored, np.sqrt(uniform), -1)[1]
     assert "diverged in window 4" in next_steps(scored, uniform, 3)[0]
     assert "without a model" in next_steps({**scored, "filter": {"log_score": -4.0}}, uniform, -1)[0]
+
+
+def test_a_value_that_nothing_came_before_is_not_scored():
+    values = np.concatenate([np.full(3, np.nan), 2 + np.sin(np.arange(20.0))])[:, None]
+    record = OwnRecord(pd.date_range("2024-01-01", periods=23), ("flow",), values, None)
+    for found in own_baselines(record, LogNormal(0.1)).values():
+        assert np.isnan(found["pit"][:4]).all()
+        assert np.isfinite(found["pit"][4:]).all()
+
+
+def test_values_at_the_beginning_only_cannot_be_scored():
+    pit = np.full(100, np.nan)
+    pit[:3] = 0.5
+    with pytest.raises(ValueError, match="first 5 % of the windows"):
+        record_scores({"filter": {"pit": pit, "log_score": pit, "crps": pit}})
