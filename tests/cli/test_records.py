@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
+import xarray as xr
 
-from bieqno.assimilation import LogNormal, load_dataset
+from bieqno.assimilation import LogNormal, load_dataset, save_dataset
 from bieqno.lab.records.leaf_river import river
 from bieqno.lab.records.own import OwnRecord, own_baselines, own_record
 from bieqno.lab.report.record_page import next_steps, record_scores
@@ -58,12 +59,15 @@ def tables(folder, days=60):
     return flow, rain
 
 
-def test_a_record_is_assimilated_and_judged(tmp_path, bieqno):
-    tables(tmp_path)
+@pytest.mark.parametrize("kind", ["csv", "nc"])
+def test_a_record_is_assimilated_and_judged(tmp_path, bieqno, kind):
+    for name, table in zip(("record", "forcing"), tables(tmp_path), strict=True):
+        series = table.assign(date=pd.to_datetime(table["date"])).rename(columns={"date": "time"}).set_index("time")
+        save_dataset(series.to_xarray(), tmp_path / f"{name}.nc")
     (tmp_path / "setup.toml").write_text(SETUP)
     (tmp_path / "my_river.py").write_text(MODULE)
     out = tmp_path / "analysis.nc"
-    tables_given = ["--observations", tmp_path / "record.csv", "--inputs", tmp_path / "forcing.csv"]
+    tables_given = ["--observations", tmp_path / f"record.{kind}", "--inputs", tmp_path / f"forcing.{kind}"]
     done = bieqno("assimilate", tmp_path / "setup.toml", *tables_given, "--filter", "my_river:filter", "--out", out)
     assert done.code == 0, done.err
     assert "one step ahead" in done.out
@@ -127,3 +131,14 @@ def test_values_at_the_beginning_only_cannot_be_scored():
     pit[:3] = 0.5
     with pytest.raises(ValueError, match="first 5 % of the windows"):
         record_scores({"filter": {"pit": pit, "log_score": pit, "crps": pit}})
+
+
+def test_a_file_without_times_is_refused(tmp_path, bieqno):
+    tables(tmp_path)
+    (tmp_path / "setup.toml").write_text(SETUP)
+    (tmp_path / "my_river.py").write_text(MODULE)
+    save_dataset(xr.Dataset({"rain": ("day", np.ones(3))}), tmp_path / "rain.nc")
+    files = ["--observations", tmp_path / "record.csv", "--inputs", tmp_path / "rain.nc"]
+    done = bieqno("assimilate", tmp_path / "setup.toml", *files, "--out", tmp_path / "analysis.nc")
+    assert done.code == 1
+    assert "no series along a coordinate 'time'" in done.err

@@ -31,7 +31,9 @@ def assimilate(
         Path | None,
         typer.Option("--filter", help="File that `bieqno train-filter` wrote, MODULE:OBJECT, or pretrained."),
     ] = None,
-    inputs: Annotated[Path | None, typer.Option("--inputs", help="Table of what drives the model.")] = None,
+    inputs: Annotated[
+        Path | None, typer.Option("--inputs", help="Table or netCDF file of what drives the model.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", help="netCDF file of the analysis.")] = Path("analysis.nc"),
     variable: Annotated[str | None, typer.Option("--variable", help="Its variable, if not 'observed'.")] = None,
     start: Annotated[Path | None, typer.Option("--start", help="An earlier analysis to continue from.")] = None,
@@ -47,18 +49,17 @@ def assimilate(
     observations moved each variable in that window, as `bieqno explain` does. Without --filter it is the pretrained one,
     which needs no training and remembers earlier windows: with --start it begins to learn the settings anew.
 
-    A record may also be a table with dates, and --inputs another of what drives the model (rain, a control): then a page beside
-    --out shows how well each value was predicted, beside predictions without a model; without --filter by an EnKF.
+    A record may also be a table with dates, and --inputs a table or netCDF file of what drives the model (rain, a control):
+    then a page beside --out shows how well each value was predicted, beside predictions without a model; without --filter
+    by an EnKF.
 
     Example: bieqno assimilate setup.toml --observations obs.nc --filter filter.bieqno --out analysis.nc
     """
-    if observations.suffix.lower() in TABLES:
+    if observations.suffix.lower() in TABLES or inputs is not None:
         for name, given in (("--start", start), ("--executor", executor), ("--explain", explain), ("--resume", resume)):
             if given:
-                raise ValueError(f"{name} is for observations in netCDF files; {observations} is a table")
+                raise ValueError(f"{name} is for observations in a netCDF file, without --inputs")
         return assimilate_record(setup, observations, inputs, filter, out, variable, members)
-    if inputs is not None:
-        raise ValueError("observations in netCDF files take no --inputs; a table with dates does")
     filter = filter or Path("pretrained")
     with open_executor(executor) as pool:  # ranks of MPI that work for another end here
         _assimilate(setup, observations, filter, out, variable, start, members, pool, resume)

@@ -1,4 +1,4 @@
-"""``bieqno assimilate`` on a record in tables: dates, gaps, unequal steps, and what drives the model."""
+"""``bieqno assimilate`` on a record in tables or netCDF files: dates, gaps, unequal steps, and what drives the model."""
 
 import shlex
 import sys
@@ -10,6 +10,8 @@ import typer
 from bieqno.cli.output import check_writable, interruptible, show_table, warn, write_page
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from bieqno.lab.records.own import OwnRecord
     from bieqno.lab.system_files.reading import SystemFile
 
@@ -29,7 +31,7 @@ def assimilate_record(
     import numpy as np
 
     from bieqno.assimilation import EnKF, save_dataset
-    from bieqno.cli.table_files import pick, read_table
+    from bieqno.cli.table_files import pick
     from bieqno.lab.records.own import own_baselines, own_record
     from bieqno.lab.report.record_page import FILTER, next_steps, record_page, record_scores, score_table
     from bieqno.lab.system_files.reading import read_system_file
@@ -37,9 +39,9 @@ def assimilate_record(
     page = out.with_suffix(".html")
     check_writable(out, setup, observations, inputs, filter)
     check_writable(page)
-    table = read_table(observations)
+    table = _series(observations)
     columns = None if variable is None else pick(variable, list(table.columns), observations)
-    record = own_record(table, None if inputs is None else read_table(inputs), columns)
+    record = own_record(table, None if inputs is None else _series(inputs), columns)
     file = read_system_file(setup, record.first_inputs)
     if len(record.names) != file.system.observed:
         there = f"{observations} has {len(record.names)} ({', '.join(record.names)})"
@@ -65,6 +67,27 @@ def assimilate_record(
         warn(f"the filter diverged in window {diverged + 1} of {len(record.times)}")
     typer.echo("\n".join(next_steps(scored, kept["pit"], diverged)))
     typer.echo(f"written to {out} and {page}")
+
+
+def _series(path: Path) -> "pd.DataFrame":
+    """Return a table, or the series along the time of a netCDF file as one, with a column for each place of a series of many."""
+    import pandas as pd
+
+    from bieqno.assimilation import load_dataset
+    from bieqno.cli.table_files import read_table
+
+    if path.suffix.lower() in TABLES:
+        return read_table(path)
+    data = load_dataset(path)
+    columns = {}
+    for name, series in data.data_vars.items():
+        if series.dims == ("time",):
+            columns[str(name)] = series.values
+        elif series.ndim == 2 and series.dims[0] == "time":
+            columns |= {f"{name}_{k}": column for k, column in enumerate(series.values.T)}
+    if "time" not in data.coords or not columns:
+        raise ValueError(f"{path} has no series along a coordinate 'time'")
+    return pd.DataFrame({"time": data["time"].values, **columns})
 
 
 def _run(file: "SystemFile", record: "OwnRecord", filter: Any, members: int | None) -> Any:
