@@ -36,7 +36,8 @@ def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -
     earlier = [read_kept(path) for path in sorted(target.glob("*.json")) if path.stem not in names and _ours(path)]
     order = list(EXPERIMENTS)
     found = sorted(
-        [*earlier, *new], key=lambda pair: order.index(pair[0].experiment) if pair[0].experiment in order else len(order)
+        [*earlier, *new],
+        key=lambda pair: order.index(pair[0].experiment) if pair[0].experiment in order else len(order),
     )
     page = build_page(found, _MOST_NUMBERS)
     target.mkdir(parents=True, exist_ok=True)
