@@ -62,6 +62,9 @@ WITH_EXAMPLES = [
 def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     """As written, but for trainings, which are left out; a page's blocks share their names."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, content in re.findall(r'^```python title="(.*?)"\n(.*?)^```', page.read_text(), re.DOTALL | re.MULTILINE):
+        (tmp_path / name).write_text(content)  # which others of the page may import
     monkeypatch.setattr(bieqno.assimilation, "train_filter", no_training)
     names = {"__name__": "__main__"}
     for block, before in examples(page):
