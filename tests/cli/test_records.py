@@ -141,6 +141,8 @@ def test_steps_that_differ_are_told_to_the_model(tmp_path):
         own_record(flow, rain.assign(rain_mm=np.nan))
     with pytest.raises(ValueError, match="rise from row to row"):
         own_record(flow.iloc[::-1])
+    with pytest.raises(ValueError, match=r"column 'date' holds '05\.08\.1952'; dates are written as 2024-12-31"):
+        own_record(flow.assign(date=["05.08.1952", *flow["date"][1:]]))
     with pytest.raises(ValueError, match="no column 'level'"):
         own_record(flow, rain, ["level"])
 
@@ -202,6 +204,14 @@ def test_a_filter_that_diverges_at_once_is_said_to(tmp_path, bieqno):
     assert done.code == 1
     assert "The filter diverged in window 1" in done.err
     assert "zeros have no logarithm" in done.err
+
+
+def test_a_model_that_looks_for_another_input_is_told_which_there_are(tmp_path, bieqno):
+    command = a_river(tmp_path, 2.0)
+    (tmp_path / "my_river.py").write_text(MODULE.replace("rain_mm", "rain"))
+    done = bieqno(*command)
+    assert done.code == 1
+    assert "the inputs rain_mm, length: KeyError: 'rain'" in done.err
 
 
 def test_a_file_without_times_is_refused(tmp_path, bieqno):

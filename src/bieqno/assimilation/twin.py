@@ -194,17 +194,19 @@ def check_inputs(inputs: PyTree[Any], windows: int) -> None:
 
 def check_values(filter: Filter, system: System, observations: Observations) -> None:
     """Refuse observed values that cannot occur, and those that have no logarithm where the filter takes it."""
-    if isinstance(observations.value, jax.core.Tracer):
-        return
-    law, values = system.observation.error, observations.value
-    wrong = {f"cannot occur under {type(law).__name__}": law.impossible(values)}
+    law, values, mask = system.observation.error, observations.value, observations.mask
+    leaves = jax.tree.leaves((law, values, mask))
+    if any(isinstance(x, jax.core.Tracer) or not getattr(x, "is_fully_addressable", True) for x in leaves):
+        return  # not known here
+    with jax.ensure_compile_time_eval():  # also where a run is part of a compiled program
+        wrong = {f"cannot occur under {type(law).__name__}": np.asarray(law.impossible(values))}
     parts = jax.tree.leaves(filter, is_leaf=lambda part: isinstance(part, Transformed))
     if any(isinstance(part, Transformed) and part.seen == "log" for part in parts):
-        wrong["have no logarithm, which the filter takes"] = values <= 0
+        wrong["have no logarithm, which the filter takes"] = np.asarray(values) <= 0
     for why, where in wrong.items():
-        windows, columns = np.nonzero(np.asarray(where & observations.mask))
+        windows, columns = np.nonzero(where & np.asarray(mask))
         if len(windows):
-            first = f"{float(values[windows[0], columns[0]]):g} in window {windows[0] + 1}"
+            first = f"{float(np.asarray(values)[windows[0], columns[0]]):g} in window {windows[0] + 1}"
             raise ValueError(
                 f"{len(windows)} observed values {why}, such as {first}; leave them out (NaN), or take a law or coordinates "
                 'that have them, such as Censored, and "log1p" or "sqrt"'
