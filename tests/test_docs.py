@@ -62,8 +62,11 @@ WITH_EXAMPLES = [
 def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     """As written, but for trainings, which are left out; a page's blocks share their names."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name, content in re.findall(r'^```python title="(.*?)"\n(.*?)^```', page.read_text(), re.DOTALL | re.MULTILINE):
+        (tmp_path / name).write_text(content)  # which others of the page may import
     monkeypatch.setattr(bieqno.assimilation, "train_filter", no_training)
-    names = {"__name__": "__main__"}
+    names = {"__name__": "__main__", "__file__": str(tmp_path / "example.py")}
     for block, before in examples(page):
         exec(compile("\n" * before + block, page, "exec"), names)
 
@@ -89,7 +92,7 @@ def test_the_commands_of_a_page_exist(page):
             arguments = [word for word in arguments if word != "--debug"]
             group.commands[arguments[0]].make_context(arguments[0], arguments[1:])
         elif program == "python":
-            assert (ROOT / arguments[0]).exists(), line
+            assert (ROOT / arguments[0]).exists() or f'title="{arguments[0]}"' in page.read_text(), line
 
 
 @each_page

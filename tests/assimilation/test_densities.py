@@ -14,6 +14,9 @@ from bieqno.assimilation import (
     Censored,
     EnKF,
     Floored,
+    Inflated,
+    IterativeEnKF,
+    KeepScores,
     LogNormal,
     NegativeBinomial,
     NoisyModel,
@@ -27,12 +30,14 @@ from bieqno.assimilation import (
     calibration_band,
     cycle,
     forecast,
+    keep_ensembles,
+    keep_moments,
     keep_scores,
     simulate,
     summarise,
     to_dataset,
 )
-from bieqno.assimilation.filters.transformed import SeenLaw
+from bieqno.assimilation.filters.transformed import Coordinates, SeenLaw
 from bieqno.assimilation.twin import Observations
 
 LAWS = {
@@ -128,6 +133,30 @@ def test_every_filter_takes_every_law(name):
     assert not jnp.array_equal(posterior, prior)
 
 
+def turn(state, inputs):
+    """Rotates and damps for as long as the window is, and is pushed."""
+    length, push = inputs
+    return jnp.exp(-0.1 * length) * catalogue.model()(state) + push
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", catalogue.FILTERS)
+def test_every_filter_goes_through_driven_windows_of_unequal_length_with_every_law(name):
+    """With gaps; one law after another with one member and with five."""
+    filter = IterativeEnKF(turn) if name == "iterative" else catalogue.FILTERS[name](4)
+    value = jnp.array([[3.0, 1.0, 2.0, 1.0], [1.0, 2.0, jnp.nan, 4.0], [2.0, jnp.nan, jnp.nan, 1.0]])
+    inputs = (jnp.array([0.5, 2.0, 1.0]), jnp.full((3, catalogue.SIZE), 0.1))
+    for number, law in enumerate([0.5, *LAWS.values()]):
+        observation = Observation(lambda z: jnp.exp(0.2 * z[:4]), law)
+        system = System(turn, observation, jnp.zeros(catalogue.SIZE), limit=1e3)
+        start = jax.random.normal(KEY, ((1, 5)[number % 2], catalogue.SIZE))
+        how = {"inputs": inputs, "record": KeepScores(filter, keep_moments), "key": KEY}
+        run = cycle(filter, system, start, Observations.of(value), **how)
+        assert run.diverged == -1
+        assert all(jnp.all(jnp.isfinite(run.kept[kept])) for kept in ("mean", "spread", "log_score"))
+        assert jnp.array_equal(jnp.isfinite(run.kept["pit"]), jnp.isfinite(value))
+
+
 @pytest.mark.parametrize("name", LAWS)
 def test_members_are_weighed_by_every_law(name):
     prior, observed = window(LAWS[name], missing=True)
@@ -192,6 +221,21 @@ def test_the_particle_filter_estimates_the_likelihood_of_counts():
     assert abs(float(table["mean"].sel(stage="forecast", score="log_score")) - mean) < 1e-4
 
 
+def test_scores_of_the_truth_and_of_the_observations_stand_side_by_side():
+    twin = simulate(walk(), 12, key=KEY)
+    record = KeepScores(EnKF(), keep_ensembles)
+    run = cycle(EnKF(), walk(), jnp.linspace(0, 2, 8)[:, None], twin.observations, record=record, key=KEY)
+    data = to_dataset(run, twin)
+    table = summarise(data, burn_in=2)
+    assert {"rmse", "predictive_log_score", "predictive_crps", "predictive_coverage_90"} <= set(table["score"].values)
+    alone = summarise(data.drop_vars("truth"), burn_in=2).sel(stage="forecast", score="log_score")
+    beside = table.sel(stage="forecast", score="predictive_log_score")
+    for name in ("mean", "stderr", "low", "high"):
+        assert float(beside[name]) == float(alone[name])
+    assert np.isfinite(table["mean"].sel(score="rmse")).all()
+    assert np.isnan(table["mean"].sel(stage="analysis", score="predictive_crps"))
+
+
 def test_scores_say_what_is_missing_and_need_their_record():
     system = walk()
     gaps = Observations.of(jnp.array([[2.0], [jnp.nan], [1.0]]))
@@ -213,6 +257,39 @@ def test_transformed_analyses_stay_where_they_belong():
     assert jnp.array_equal(filter(prior, nothing, key=KEY), prior)
     with pytest.raises(ValueError, match="coordinates are some of"):
         Transformed.by(EnKF(), ["cube"])
+
+
+@pytest.mark.parametrize("name", ["log", "log1p", "sqrt", "softplus", "logit"])
+def test_every_coordinate_comes_back_and_keeps_its_range(name):
+    state = jnp.array([0.01, 0.3, 0.97])
+    to, back = (Coordinates((name,) * 3, back=way) for way in (False, True))
+    assert jnp.allclose(back(to(state)), state, rtol=1e-4)
+    far = back(jnp.array([-30.0, 0.0, 9.0]))
+    assert jnp.all(far >= 0)
+    assert jnp.all(far <= 1) == (name == "logit")
+
+
+def test_zeros_have_no_logarithm():
+    """A member that is zero: no analysis, and no quiet one with a logarithm of -69. Roots take it."""
+    observed = Observation([0], 0.1).window(jnp.array([0.5]))
+    prior = jnp.array([[0.0], [0.4], [0.6]])
+    assert jnp.all(jnp.isnan(Transformed.by(EnKF(), ["log"])(prior, observed, key=KEY)))
+    assert jnp.all(jnp.isfinite(Transformed.by(EnKF(), ["sqrt"], "sqrt")(prior, observed, key=KEY)))
+    system = System(lambda z: jnp.maximum(z - 0.3, 0), Observation([0], 0.1), jnp.ones(1))
+    seen = Observations.of(jnp.array([[0.5], [0.2], [0.0]]))
+    dry = cycle(Transformed.by(EnKF(), ["log"]), system, jnp.array([[0.5], [0.7], [0.9]]), seen, key=KEY)
+    assert dry.diverged >= 0
+    with pytest.raises(ValueError, match=r"1 observed values have no logarithm.* such as 0 in window 3"):
+        cycle(Inflated(Transformed.by(EnKF(), ["same"], "log"), 1.1), system, jnp.ones((3, 1)), seen, key=KEY)
+
+
+def test_values_that_a_law_does_not_have_are_refused():
+    for law, value in ((LogNormal(0.1), 0.0), (Poisson(), -1.0)):
+        system = System(lambda z: z, Observation([0], law), jnp.ones(1))
+        gap, wrong = Observations.of(jnp.array([[jnp.nan], [2.0]])), Observations.of(jnp.array([[1.0], [value]]))
+        assert cycle(EnKF(), system, jnp.ones((3, 1)), gap, key=KEY).diverged == -1
+        with pytest.raises(ValueError, match=rf"cannot occur under {type(law).__name__}.* in window 2"):
+            cycle(EnKF(), system, jnp.ones((3, 1)), wrong, key=KEY)
 
 
 def test_of_logarithms_a_log_normal_law_has_exact_moments():

@@ -1,7 +1,6 @@
 """Models that are driven from outside, at random, and over windows of unequal length."""
 
 import catalogue
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import pytest
@@ -112,26 +111,6 @@ def test_windows_of_unequal_length_are_one_program():
     assert jnp.isnan(decay(jnp.ones(1), (jnp.array(2.5), jnp.array(0.0))))
     with pytest.raises(ValueError, match="steps are positive and within a window"):
         UnevenFlow(store, step=3.0, longest=2.0)
-
-
-def turn(state, inputs):
-    """Rotates and damps for as long as the window is, and is pushed."""
-    length, push = inputs
-    return jnp.exp(-0.1 * length) * catalogue.model()(state) + push
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", catalogue.FILTERS)
-def test_every_filter_goes_through_driven_windows_of_unequal_length(name):
-    """With gaps, and with one member; traced, not run: that analyses are finite is tested elsewhere."""
-    filter = IterativeEnKF(turn) if name == "iterative" else catalogue.FILTERS[name](4)
-    system = System(turn, Observation(range(4), 0.5), jnp.zeros(catalogue.SIZE))
-    seen = Observations.of(jnp.ones((3, 4)).at[1, 2].set(jnp.nan))
-    inputs = (jnp.array([0.5, 2.0, 1.0]), jnp.zeros((3, catalogue.SIZE)))
-    for members in (1, 4):
-        start = jnp.ones((members, catalogue.SIZE))
-        run = eqx.filter_eval_shape(cycle, filter, system, start, seen, inputs=inputs, record=keep_mean, key=KEY)
-        assert run.kept.shape == (3, catalogue.SIZE)
 
 
 def test_catalogue_models_without_inputs_are_called_without():

@@ -1,6 +1,11 @@
 """A record in tables: a small part of the Leaf River, with gaps."""
 
 import json
+import re
+import runpy
+import shlex
+import sys
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -83,6 +88,48 @@ def test_a_record_is_assimilated_and_judged(tmp_path, bieqno, kind):
     assert all(np.isfinite(own["log_score"]) for own in numbers.values())
 
 
+GUIDE = (Path(__file__).parents[2] / "docs" / "your_own_record.md").read_text()
+NUMBER = r"-?\d+\.?\d*"
+
+
+def shown(step, run):
+    """Yield each command of a console block of the guide with what it printed there and here."""
+    for command, told in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", step, re.MULTILINE):
+        program, *arguments = shlex.split(command)
+        yield command, told, run(program, arguments)
+
+
+def test_the_guide_runs_as_it_is_shown(tmp_path, bieqno, monkeypatch, capsys):
+    """Its files and its commands in their order, with the numbers that it shows, but for the last digits."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)  # as of a script that Python runs
+    titled = re.findall(r'^```\w+ title="(.*?)"\n(.*?)^```', GUIDE, re.DOTALL | re.MULTILINE)
+    assert [name for name, _ in titled] == ["tables.py", "my_river.py", "setup.toml", "fit.py"]
+    for name, content in titled:
+        Path(name).write_text(content)
+
+    def run(program, arguments):
+        if program == "python":
+            runpy.run_path(arguments[0])
+            return capsys.readouterr().out
+        monkeypatch.delitem(sys.modules, "my_river", raising=False)  # each command is a process of its own
+        done = bieqno(*arguments)
+        assert done.code == 0, done.err
+        return done.out
+
+    consoles = re.findall(r"^```console\n(.*?)^```", GUIDE, re.DOTALL | re.MULTILINE)
+    commands = [found for step in consoles for found in shown(step, run)]
+    assert [command.split()[:2] for command, _, _ in commands] == [
+        ["python", "tables.py"], ["bieqno", "assimilate"], ["python", "fit.py"], ["bieqno", "assimilate"],
+    ]  # fmt: skip
+    for command, told, here in commands:
+        assert re.sub(NUMBER, "#", told).split() == re.sub(NUMBER, "#", here).split(), command
+        for shown_number, number in zip(re.findall(NUMBER, told), re.findall(NUMBER, here), strict=True):
+            assert float(number) == pytest.approx(float(shown_number), rel=0.05, abs=0.06), command
+    data = load_dataset("analysis.nc")
+    assert int(np.isfinite(data["pit"].values).sum()) == 355
+
+
 def test_steps_that_differ_are_told_to_the_model(tmp_path):
     flow, rain = tables(tmp_path)
     uneven = own_record(flow.drop(flow.index[[2, 3]]))
@@ -94,6 +141,8 @@ def test_steps_that_differ_are_told_to_the_model(tmp_path):
         own_record(flow, rain.assign(rain_mm=np.nan))
     with pytest.raises(ValueError, match="rise from row to row"):
         own_record(flow.iloc[::-1])
+    with pytest.raises(ValueError, match=r"column 'date' holds '05\.08\.1952'; dates are written as 2024-12-31"):
+        own_record(flow.assign(date=["05.08.1952", *flow["date"][1:]]))
     with pytest.raises(ValueError, match="no column 'level'"):
         own_record(flow, rain, ["level"])
 
@@ -129,8 +178,40 @@ def test_a_value_that_nothing_came_before_is_not_scored():
 def test_values_at_the_beginning_only_cannot_be_scored():
     pit = np.full(100, np.nan)
     pit[:3] = 0.5
-    with pytest.raises(ValueError, match="first 5 % of the windows"):
+    with pytest.raises(ValueError, match="after the first 5 % of the windows"):
         record_scores({"filter": {"pit": pit, "log_score": pit, "crps": pit}})
+
+
+def a_river(folder, flow):
+    (folder / "setup.toml").write_text(SETUP)
+    (folder / "my_river.py").write_text(MODULE)
+    tables(folder)[0].assign(flow=flow).to_csv(folder / "record.csv", index=False)
+    files = ["--observations", folder / "record.csv", "--inputs", folder / "forcing.csv"]
+    return ["assimilate", folder / "setup.toml", *files, "--filter", "my_river:filter", "--out", folder / "a.nc"]
+
+
+def test_a_flow_of_zero_has_no_logarithm(tmp_path, bieqno):
+    done = bieqno(*a_river(tmp_path, [1.0, 2.0, 0.0] * 10))
+    assert done.code == 1
+    assert "10 observed values cannot occur under LogNormal, such as 0 in window 5" in done.err
+
+
+def test_a_filter_that_diverges_at_once_is_said_to(tmp_path, bieqno):
+    """Not that there are no values."""
+    command = a_river(tmp_path, 2.0)
+    (tmp_path / "my_river.py").write_text(MODULE.replace("jnp.maximum(2.0 * soil * noise[1], 0.1)", "0.0 * soil"))
+    done = bieqno(*command)
+    assert done.code == 1
+    assert "The filter diverged in window 1" in done.err
+    assert "zeros have no logarithm" in done.err
+
+
+def test_a_model_that_looks_for_another_input_is_told_which_there_are(tmp_path, bieqno):
+    command = a_river(tmp_path, 2.0)
+    (tmp_path / "my_river.py").write_text(MODULE.replace("rain_mm", "rain"))
+    done = bieqno(*command)
+    assert done.code == 1
+    assert "the inputs rain_mm, length: KeyError: 'rain'" in done.err
 
 
 def test_a_file_without_times_is_refused(tmp_path, bieqno):

@@ -173,6 +173,8 @@ def test_assimilate_takes_gaps_and_keeps_times(bieqno, folder):
     observed, analysis = xr.load_dataset(folder / "obs.nc"), xr.load_dataset(folder / "analysis.nc")
     assert observed["observed"].isnull().any()
     assert analysis["posterior"].sizes == {"time": 12, "member": 4, "state": 12}
+    assert np.array_equal(np.isfinite(analysis["pit"]), np.isfinite(analysis["observed"]))
+    assert np.isfinite(analysis["log_score"]).all()
     np.testing.assert_array_equal(analysis["time"], observed["time"])
     np.testing.assert_array_equal(analysis["observed"], observed["observed"])
     assert analysis.attrs["diverged"] == -1

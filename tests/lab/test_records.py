@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bieqno.assimilation import forecast
+from bieqno.assimilation import StochasticModel, forecast
 from bieqno.lab.records.baselines import count_baselines, scores
-from bieqno.lab.records.leaf_river import FLOW, HyMOD, efficiency, river
+from bieqno.lab.records.leaf_river import FLOW, STRUCTURE, HyMOD, basin, efficiency, river, with_parameters
 from bieqno.lab.records.measles import epidemic, town, towns
 from bieqno.lab.studies import leaf_river, measles
 
@@ -51,6 +51,26 @@ def test_water_that_falls_is_stored_or_flows():
     assert dry[0] < state[0]
 
 
+def test_parameters_in_the_state_are_those_of_the_model():
+    """That do not walk: members are as of the model with their own parameters; others stay where they were, or walk."""
+    found, key = river(), jax.random.key(0)
+    inputs = {name: jnp.asarray(series[30], float) for name, series in found.inputs.items()}
+    plain = basin(HyMOD(depth=jnp.array(6.0)), 0.1, 3.0)
+    start = jnp.tile(plain.state, (3, 1))
+    about = {name: (float(getattr(HyMOD(), name)), 0.2) for name in STRUCTURE}
+    still, both = with_parameters(plain, start, about, jnp.array(0.0), key=key)
+    assert len(set(both[:, 7].tolist())) == 3
+    after = forecast(still.model, both, inputs, key=key)
+    assert jnp.array_equal(after[:, 7:], both[:, 7:])
+    keys = jax.random.split(jax.random.split(key)[0], 3)  # the noise of the walk takes the other half
+    for member, k, end in zip(both, keys, after, strict=True):
+        own = StochasticModel(HyMOD(**dict(zip(STRUCTURE, member[7:], strict=True))))
+        assert jnp.allclose(forecast(own, member[None, :7], inputs, key=k)[0], end[:7], rtol=1e-5)
+    walking = with_parameters(plain, start, about, jnp.array(0.1), key=key)[0]
+    moved = forecast(walking.model, jnp.tile(both[:1], (2000, 1)), inputs, key=key)[:, 7:] - both[0, 7:]
+    assert jnp.allclose(moved.std(axis=0), 0.1, rtol=0.1)
+
+
 def test_predictions_without_a_model():
     record = town("Mold")
     found = count_baselines(record.cases[:60], record.before, pd.to_datetime(list(record.dates[:60])))
@@ -72,7 +92,8 @@ def test_the_studies_of_records_run():
     days = leaf_river.Settings("smoke", (3,), 1, 3, (40, 20), 2, (2,))
     with pytest.raises(ValueError, match="add --only 'EnKF tuned'"):
         leaf_river.EXPERIMENT.run(days, only=["EnNF"])
-    result = leaf_river.EXPERIMENT.run(days, only=["persistence", "EnKF tuned", "EnNF"])
+    result = leaf_river.EXPERIMENT.run(days, only=["persistence", "EnKF tuned", "EnKF, parameters", "EnNF"])
     assert np.isfinite([row.value for row in result.select(metric="nll")]).all()
-    assert len(result.select(metric="nll")) == 3
+    assert len(result.select(metric="nll")) == 4
+    assert [row.method for row in result.select(metric="walk")] == ["EnKF, parameters"]
     assert {row.metric for row in result.rows} >= {"nll", "nll_wet", "nll_dry", "efficiency", "calibrated"}

@@ -48,6 +48,23 @@ def test_the_dataset_holds_all_means(compared):
     assert data["time"].values[:2].tolist() == [0.25, 0.5]
 
 
+def test_what_was_predicted_of_the_observations_is_scored(compared):
+    entries, truth, _ = compared
+    data = entries_dataset(entries, truth)
+    assert data["log_score"].dims == ("entry", "run", "time")
+    assert data["pit"].dims == data["crps"].dims == ("entry", "run", "time", "observation")
+    for number, entry in enumerate(entries):
+        numbers = entry_numbers(entry)["predicted"]
+        if entry.method == "lost":
+            assert np.isnan(list(numbers.values())).all()
+            continue
+        kept, sound = data.isel(entry=number, time=slice(2, None)), entry.scores["diverged"] < 0
+        inside = (kept["pit"].values > 0.025) & (kept["pit"].values < 0.975)
+        assert numbers["log_score"] == pytest.approx(kept["log_score"].values[sound].mean(), rel=1e-5)
+        assert numbers["crps"] == pytest.approx(kept["crps"].values[sound].mean(), rel=1e-5)
+        assert numbers["coverage_95"] == pytest.approx(inside[sound].mean())
+
+
 def test_a_table_is_evaluated_on_rows_that_no_method_saw(monkeypatch):
     monkeypatch.setattr(classical_regressors, "_CLIMBS", 3)
     rng = np.random.default_rng(0)

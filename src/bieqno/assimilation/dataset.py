@@ -159,7 +159,8 @@ def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
     """Score a run against its truth, with intervals that respect the autocorrelation of its errors.
 
     A run without a truth is scored by what it predicted one step ahead, which the record `keep_scores` keeps: log score, CRPS and
-    coverage of the observations, of the forecast alone.
+    coverage of the observations, of the forecast alone. Beside those of a truth their names begin with `predictive_`, of a run
+    with ``record=KeepScores(filter, keep_ensembles)``.
 
     The data come from `to_dataset`, with ensembles and a truth; windows of the burn-in and after a divergence do not count.
     The result has `mean`, `stderr`, `low` and `high` by `stage` (forecast, analysis) and `score`. Scores of whole series,
@@ -213,7 +214,12 @@ def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
     table = np.array(rows)
     columns = {name: (("stage", "score"), table[..., k]) for k, name in enumerate(scores.Interval._fields)}
     coordinates = {"stage": ["forecast", "analysis"], "score": [*series, *whole]}
-    return _xarray().Dataset(columns, coordinates, about)
+    found = _xarray().Dataset(columns, coordinates, about)
+    if not predicted:
+        return found
+    scored = _predictive_table(data.isel(time=keep), about).reindex(stage=found["stage"])
+    names = [f"predictive_{name}" for name in scored["score"].values]
+    return _xarray().concat([found, scored.assign_coords(score=names)], "score")
 
 
 def _predictive_table(data: Dataset, about: dict[str, Any]) -> Dataset:

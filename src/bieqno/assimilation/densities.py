@@ -96,6 +96,10 @@ class AbstractDensity(AbstractLaw):
         upto = self.cdf(value, predicted)
         return (jnp.where(value > 0, self.cdf(value - 1, predicted), 0), upto) if self.counts else (upto, upto)
 
+    def impossible(self, value: Float[Array, "..."]) -> Bool[Array, "..."]:
+        """Return where a count is negative."""
+        return value < 0 if self.counts else super().impossible(value)
+
     def _refuse(self) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} has no error covariance; a filter that assumes Gaussian errors takes "
@@ -138,6 +142,10 @@ class LogNormal(AbstractDensity):
             -0.5 * self._scaled(safe, predicted) ** 2 - HALF_LOG_2_PI - jnp.log(safe * jnp.asarray(self.deviation))
         )
         return jnp.where(positive, density, LEAST)
+
+    def impossible(self, value: Float[Array, "..."]) -> Bool[Array, "..."]:
+        """Return where a value is not positive."""
+        return value <= 0
 
     def sample(self, predicted: Float[Array, "*s"], *, key: PRNGKeyArray) -> Float[Array, "*s"]:
         """Draw values."""

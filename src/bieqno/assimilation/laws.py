@@ -69,6 +69,10 @@ class AbstractLaw(eqx.Module):
     def floored(self, floor: float) -> "AbstractLaw":
         """Return the same law with a least standard deviation."""
 
+    def impossible(self, value: Float[Array, "..."]) -> Bool[Array, "..."]:
+        """Return which values cannot occur, whatever is predicted: none, unless a law says otherwise."""
+        return jnp.zeros(value.shape, bool)
+
 
 class AbstractError(AbstractLaw):
     """A Gaussian law. `reference` is the value that it may depend on, one number per component; `floor` the least deviation."""

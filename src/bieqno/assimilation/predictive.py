@@ -1,6 +1,7 @@
 """Scores without a truth: how well the forecast ensemble and the observation law predicted what was then observed."""
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
@@ -58,7 +59,7 @@ def predicted_by(filter: Filter, prior: Float[Array, "N n"], observed: Observed)
 
 
 class KeepScores(eqx.Module):
-    """Keep what `keep_scores` does, by the predictive law of a filter where it has one.
+    """Keep what `keep_scores` does, by the predictive law of a filter where it has one; and what `also`, another record, keeps.
 
     Example:
         >>> from bieqno.assimilation import EnKF, Observation
@@ -69,12 +70,14 @@ class KeepScores(eqx.Module):
     """
 
     filter: Filter
+    also: Callable[..., dict[str, Array]] | None = None
 
     def __call__(
         self, prior: Float[Array, "N n"], posterior: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray
     ) -> dict[str, Array]:
         """Score a window."""
-        return _scores(*_law_of(self.filter, prior, observed), key)
+        kept = {} if self.also is None else self.also(prior, posterior, observed, key=key)
+        return kept | _scores(*_law_of(self.filter, prior, observed), key)
 
 
 def _law_of(filter: Filter, prior: Float[Array, "N n"], observed: Observed) -> tuple[Float[Array, "k m"], Observed]:

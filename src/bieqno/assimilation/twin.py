@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
@@ -12,6 +13,7 @@ from bieqno import distributed
 from bieqno.arguments import checked
 from bieqno.assimilation.conditions import warn_where_unlike
 from bieqno.assimilation.division import Divided, divide
+from bieqno.assimilation.filters.transformed import Transformed
 from bieqno.assimilation.models.forecast import fewest_survivors, forecast, redrawn
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.protocols import Filter, analysed, begin
@@ -190,6 +192,27 @@ def check_inputs(inputs: PyTree[Any], windows: int) -> None:
         raise ValueError(f"inputs have one row for each of {windows} windows, got shapes {shapes}")
 
 
+def check_values(filter: Filter, system: System, observations: Observations) -> None:
+    """Refuse observed values that cannot occur, and those that have no logarithm where the filter takes it."""
+    law, values, mask = system.observation.error, observations.value, observations.mask
+    leaves = jax.tree.leaves((law, values, mask))
+    if any(isinstance(x, jax.core.Tracer) or not getattr(x, "is_fully_addressable", True) for x in leaves):
+        return  # not known here
+    with jax.ensure_compile_time_eval():  # also where a run is part of a compiled program
+        wrong = {f"cannot occur under {type(law).__name__}": np.asarray(law.impossible(values))}
+    parts = jax.tree.leaves(filter, is_leaf=lambda part: isinstance(part, Transformed))
+    if any(isinstance(part, Transformed) and part.seen == "log" for part in parts):
+        wrong["have no logarithm, which the filter takes"] = np.asarray(values) <= 0
+    for why, where in wrong.items():
+        windows, columns = np.nonzero(where & np.asarray(mask))
+        if len(windows):
+            first = f"{float(np.asarray(values)[windows[0], columns[0]]):g} in window {windows[0] + 1}"
+            raise ValueError(
+                f"{len(windows)} observed values {why}, such as {first}; leave them out (NaN), or take a law or coordinates "
+                'that have them, such as Censored, and "log1p" or "sqrt"'
+            )
+
+
 @checked("ensemble", finite=False)
 def cycle(
     filter: Filter,
@@ -238,6 +261,7 @@ def cycle(
     if not 0 < survivors <= 1:
         raise ValueError(f"expected a share of survivors above 0 and at most 1, got survivors={survivors}")
     system.check_present(observations.mask)
+    check_values(filter, system, observations)
     warn_where_unlike(filter, system)
     state = begin(filter) if state is None else state
     number = jnp.asarray(first_window)

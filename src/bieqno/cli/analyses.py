@@ -79,7 +79,7 @@ def _assimilate(
     pool: Any,
     resume: bool,
 ) -> None:
-    from bieqno.assimilation import Members, cycle, keep_ensembles, save_dataset
+    from bieqno.assimilation import KeepScores, Members, cycle, keep_ensembles, save_dataset
     from bieqno.lab.system_files.reading import check_memory, read_system_file
     from bieqno.lab.system_files.series import analysis_dataset, last_analysis, read_observations
 
@@ -99,7 +99,7 @@ def _assimilate(
     if not outside and (pool or resume):
         raise ValueError(f"{'--executor' if pool else '--resume'} is for models outside JAX; that of {setup} is not")
     with interruptible(lambda: f"continue with: {continuing(sys.argv[1:])}" if outside else "nothing was written"):
-        how = {"record": keep_ensembles, "first_window": first_window, "key": run_key}
+        how = {"record": KeepScores(fitting, keep_ensembles), "first_window": first_window, "key": run_key}
         if outside:
             how |= {"pool": pool, "folder": windows, "resume": resume}
             run = cycle_members(fitting, file.system, ensemble, series.observations, **how)

@@ -33,7 +33,7 @@ def assimilate_record(
     from bieqno.assimilation import EnKF, save_dataset
     from bieqno.cli.table_files import pick
     from bieqno.lab.records.own import own_baselines, own_record
-    from bieqno.lab.report.record_page import FILTER, next_steps, record_page, record_scores, score_table
+    from bieqno.lab.report.record_page import FILTER, SPIN, next_steps, record_page, record_scores, score_table
     from bieqno.lab.system_files.reading import read_system_file
 
     page = out.with_suffix(".html")
@@ -58,6 +58,8 @@ def assimilate_record(
     found = {FILTER: kept, **own}
     series = data[["observed", "predicted_mean", "predicted_spread"]].isel(observation=0)
     series = series.rename(predicted_mean="mean", predicted_spread="spread")
+    if 0 <= diverged < len(kept["pit"]) // SPIN:
+        raise ValueError(f"{next_steps({}, kept['pit'], diverged)[0]} What there is was written to {out}.")
     scored = record_scores(found)
     command = shlex.join(["bieqno", *sys.argv[1:]])
     about: Any = {"title": record.names[0], "command": command, "setup_text": setup.read_text(encoding="utf-8")}
@@ -95,7 +97,7 @@ def _run(file: "SystemFile", record: "OwnRecord", filter: Any, members: int | No
     import jax
     import jax.numpy as jnp
 
-    from bieqno.assimilation import Observations, cycle, to_dataset
+    from bieqno.assimilation import KeepScores, Observations, cycle, keep_ensembles, to_dataset
 
     start_key, run_key = jax.random.split(jax.random.key(file.settings.seed))
     count = members or file.settings.ensemble.members
@@ -105,18 +107,6 @@ def _run(file: "SystemFile", record: "OwnRecord", filter: Any, members: int | No
     ensemble = file.ensemble(count, driven=driven is not None, key=start_key)
     seen = Observations.of(jnp.asarray(record.values, float))
     survivors = file.settings.model.survivors
-    how: Any = {"inputs": driven, "record": _both(filter), "survivors": survivors, "key": run_key}
+    how: Any = {"inputs": driven, "record": KeepScores(filter, keep_ensembles), "survivors": survivors, "key": run_key}
     data = to_dataset(cycle(filter, file.system, ensemble, seen, **how))
     return data.assign_coords(time=("time", record.times.to_numpy()))
-
-
-def _both(filter: Any) -> Any:
-    """Return a record that keeps ensembles and scores."""
-    from bieqno.assimilation import KeepScores, keep_ensembles
-
-    scores = KeepScores(filter)
-
-    def keep(prior: Any, posterior: Any, observed: Any, *, key: Any) -> dict[str, Any]:
-        return keep_ensembles(prior, posterior, observed, key=key) | scores(prior, posterior, observed, key=key)
-
-    return keep

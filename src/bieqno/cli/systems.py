@@ -139,7 +139,12 @@ def compare(
     import jax
 
     from bieqno.assimilation import save_dataset, save_filter
-    from bieqno.lab.report.plain_pages import comparison_page, comparison_rows, comparison_verdict
+    from bieqno.lab.report.comparison_page import (
+        comparison_page,
+        comparison_rows,
+        comparison_verdict,
+        prediction_tables,
+    )
     from bieqno.lab.system_files.reading import PRETRAINED, read_system_file
     from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset, entry_numbers
 
@@ -178,6 +183,8 @@ def compare(
     numbers = {"command": command, "seed": file.settings.seed, "entries": [entry_numbers(entry) for entry in entries]}
     write_page(out / "comparison.html", page, numbers)
     show_table(*comparison_rows(entries)[:2], title="RMSE of the analysis")
+    for size, (headings, rows, _) in prediction_tables(entries).items():
+        show_table(headings, rows, title=f"observations one step ahead, N = {size}")
     typer.echo(f"{comparison_verdict(entries)}\nwritten to {out}: comparison.html, comparison.json, comparison.nc")
 
 

@@ -14,6 +14,7 @@ from scipy.stats import norm
 from sklearn.base import clone
 
 import bieqno.assimilation as da
+from bieqno.assimilation.dataset import KNOWN
 from bieqno.lab.compare import DIVERGED, Case, Method, Outcome, compare
 from bieqno.lab.methods import boosting, regression
 from bieqno.lab.methods import filters as twins
@@ -56,7 +57,8 @@ def compare_filters_on(
     def draw(size: int, repetition: int) -> twins.TwinTest:
         practice = partial(make, tuning[1], truths=tuning[0], members=size, key=tuning_key)
         test, skipped = make(windows, truths=truths, members=size, key=test_key), min(burn_in, tuning[1] // 2)
-        return twins.TwinTest(system, test, lambda: (practice(), skipped), run_key, burn_in, label=f"N={size}")
+        about: Any = {"label": f"N={size}", "predictive": True}
+        return twins.TwinTest(system, test, lambda: (practice(), skipped), run_key, burn_in, **about)
 
     run, ready = _silent(on_progress), {"baseline": twins.no_assimilation, **filters}
     methods = [Method(name, partial(twins.run_filter, filter)) for name, filter in ready.items()]
@@ -65,7 +67,7 @@ def compare_filters_on(
     about = [{"ensemble_size": size, "protocol": "unseen"} for size in sizes]
     cases = [Case(f"N={size}", partial(draw, size), about=own) for size, own in zip(sizes, about, strict=True)]
     plan = [(case, method) for case in cases for method in methods]
-    outcomes = compare(run, plan, twins.score_filter, keep=("mean",))
+    outcomes = compare(run, plan, twins.score_filter, keep=("mean", *twins.KEPT_SCORES))
     return outcomes, np.asarray(draw(sizes[0], 0).trials.twins.truth)
 
 
@@ -74,14 +76,23 @@ def entry_numbers(entry: Outcome[twins.TwinTest]) -> dict[str, Any]:
     error, spread = entry.rows(("rmse", "spread"))
     runs, found = len(entry.scores["rmse"]), {"rmse": error.value, "rmse_stderr": error.stderr, "spread": spread.value}
     about = {"method": entry.method, "members": error.ensemble_size, "settings": entry.settings, "truths": runs}
-    return {**about, "diverged": error.diverged, **found}
+    predicted = {row.metric.removeprefix("predictive_"): row.value for row in entry.rows(twins.PREDICTIVE)}
+    return {**about, "diverged": error.diverged, **found, "predicted": predicted}
 
 
 def entries_dataset(
     entries: Sequence[Outcome[twins.TwinTest]], truth: Float[np.ndarray, "r T n"], *, window: float = 1.0
 ) -> xr.Dataset:
-    """Return truths and analysis means of all filters."""
+    """Return truths and analysis means of all filters, and the scores of what they predicted of the observations."""
     labels, runs = twins.entry_labels(entries), ("entry", "run")
+    scored = {
+        name: (
+            (*runs, *KNOWN[name][0]),
+            np.stack([entry.kept[0][name] for entry in entries]),
+            {"long_name": KNOWN[name][1]},
+        )
+        for name in twins.KEPT_SCORES
+    }
     about = {"long_name": "mean of the analysis ensemble, missing from a divergence on"}
     return xr.Dataset(
         {
@@ -89,6 +100,7 @@ def entries_dataset(
             "mean": ((*runs, "time", "state"), np.stack([entry.kept[0]["mean"] for entry in entries]), about),
             "error": (runs, np.stack([entry.scores["rmse"] for entry in entries]), {"long_name": "RMSE"}),
             "diverged": (runs, np.stack([entry.scores[DIVERGED] for entry in entries])),
+            **scored,
         },
         {
             "method": labels["method"],

@@ -70,6 +70,25 @@ def test_what_was_kept_earlier_stays(tmp_path):
     assert page.read_text().count("data:image/png") >= 2
 
 
+def test_methods_that_were_run_alone_join_the_others(tmp_path):
+    write_result(Result("lorenz63", "paper", 0, ROWS, config=CONFIG), tmp_path / "runs", {"error": Figure()})
+    kept = keep_results(tmp_path / "runs", tmp_path / "kept").parent
+    again = (replace(ROWS[1], value=0.05), replace(ROWS[0], value=9.0))
+    alone = {**CONFIG, "only": ["EnNF"], "command": "bieqno run lorenz63 --only EnNF", "code": "0123"}
+    for _ in range(2):  # a second time changes nothing
+        write_result(Result("lorenz63", "paper", 0, again, config=alone), tmp_path / "runs")
+        page = keep_results(tmp_path / "runs", kept)
+        result, figures = read_kept(kept / "lorenz63.json")
+        assert math.isnan(result.rows[0].value)  # of the EnKF, which was not asked for
+        assert (result.rows[1].value, len(result.rows), list(figures)) == (0.05, 2, ["error"])
+        assert (result.config["command"], result.config["code"]) == (CONFIG["command"], CONFIG["code"])
+        assert [(part["command"], part["code"]) for part in result.config["parts"]] == [(alone["command"], "0123")]
+    assert f"{CONFIG['command']}; {alone['command']}" in page.read_text()
+    write_result(Result("lorenz63", "quick", 0, again, config=alone), tmp_path / "runs")
+    with pytest.raises(ValueError, match="other settings"):
+        keep_results(tmp_path / "runs", kept)
+
+
 def test_a_page_of_somebody_else_is_not_overwritten(tmp_path):
     write_result(Result("lorenz63", "paper", 0, ROWS, config=CONFIG), tmp_path / "runs")
     foreign = tmp_path / "site" / "index.html"

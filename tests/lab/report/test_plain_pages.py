@@ -5,7 +5,7 @@ import pytest
 import xarray as xr
 
 from bieqno.lab.compare import Case, Outcome
-from bieqno.lab.report import plain_pages
+from bieqno.lab.report import comparison_page, plain_pages
 from bieqno.lab.user_comparisons import Evaluation
 
 EVIL = "<img src=x onerror=alert(1)> & $title"
@@ -48,6 +48,7 @@ def entry(method, members, errors, diverged=(-1, -1), **settings):
     lost = np.array(diverged)
     values = np.where(lost < 0, errors, np.nan)
     scores = {"score.rmse": values, "score.spread": 0.5 * values, "score.diverged": lost}
+    scores |= {"score.predictive_log_score": -10 * values, "score.crps": values, "score.coverage_95": 0.9 + 0 * values}
     found = {f"setting.{name}": np.array(value) for name, value in settings.items()}
     case = Case(f"N={members}", lambda _: None, about={"ensemble_size": members, "protocol": "unseen"})
     return Outcome(case, method, [{"mean": np.zeros((2, 5, 3)), **scores, **found}])
@@ -64,13 +65,22 @@ def entries():
 
 
 def test_comparison_prefers_filters_that_did_not_diverge(entries):
-    headings, rows, best = plain_pages.comparison_rows(entries)
+    headings, rows, best = comparison_page.comparison_rows(entries)
     assert headings == ["filter", "N = 4", "N = 16"]
     assert rows == [["EnNF", "0.500 ±0.100", "✕2"], ["EnKF, tuned", "0.100 ✕1", "✕2"]]
     assert best == [(0, 1)]
     assert (
-        plain_pages.comparison_verdict(entries) == "Lowest error: EnNF (0.500) at N = 4, none (all diverged) at N = 16."
+        comparison_page.comparison_verdict(entries)
+        == "Lowest error: EnNF (0.500) at N = 4, none (all diverged) at N = 16."
     )
+
+
+def test_predictions_are_compared_at_the_same_ensemble_size(entries):
+    few, many = comparison_page.prediction_tables(entries).values()
+    assert few[0] == ["filter", "log score per window", "CRPS", "coverage of the 95 % interval"]
+    assert [row[1] for row in few[1]] == ["-5.00 ±1.00", "-1.00 ✕1"]
+    assert set(few[2]) == {(0, 1), (0, 2), (0, 3)}  # a filter that was lost is no winner
+    assert [row[1:] for row in many[1]] == [["✕2"] * 3] * 2
 
 
 def test_comparison_page_is_one_file_of_text(entries):
@@ -78,6 +88,7 @@ def test_comparison_page_is_one_file_of_text(entries):
         {
             "truth": (("run", "time", "state"), np.ones((2, 5, 3))),
             "mean": (("entry", "run", "time", "state"), np.stack([one.kept[0]["mean"] for one in entries])),
+            "pit": (("entry", "run", "time", "observation"), np.full((4, 2, 5, 1), 0.35)),
         },
         {
             "method": ("entry", [one.method for one in entries]),
@@ -85,9 +96,10 @@ def test_comparison_page_is_one_file_of_text(entries):
             "time": np.arange(5.0),
         },
     )
-    page = plain_pages.comparison_page(entries, arrays, burn_in=1, command=EVIL, setup_text=EVIL)
+    page = comparison_page.comparison_page(entries, arrays, burn_in=1, command=EVIL, setup_text=EVIL)
     assert "<img src=x" not in page
     assert page.count("&lt;img src=x onerror=alert(1)&gt; &amp; $title") == 2
-    for words in ("inflation 1.05", "0.50 ✕1", "without the first 1", "Calibration of the spread"):
+    assert page.count("log score per window") == 2  # a table for each ensemble size
+    for words in ("inflation 1.05", "0.50 ✕1", "-5.00 ±1.00", "without the first 1", "Calibration of the spread"):
         assert words in page
-    assert page.count("<figure data-chart") == page.count('class="static"') == page.count('download="') == 2
+    assert page.count("<figure data-chart") == page.count('class="static"') == page.count('download="') == 3

@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.assimilation.densities import AbstractDensity
 from bieqno.assimilation.laws import AbstractLaw
@@ -72,6 +72,9 @@ class Transformed(eqx.Module):
     normal (of logarithms, a log-normal) distribution with those of the law: an approximation, so that the particle filter does
     not take it.
 
+    What is not positive has no logarithm: where "log" is named for it, such a window has no analysis but NaN, and the run has
+    diverged. Of the others "log1p" and "sqrt" take zeros, and count what is negative as zero.
+
     Example:
         >>> from bieqno.assimilation import ETKF, Observation
         >>> prior = jnp.array([[0.5], [1.0], [2.0]])
@@ -103,7 +106,14 @@ class Transformed(eqx.Module):
             value, reference = (jnp.where(observed.mask, to(x), 0) for x in (observed.value, observed.reference))
             inner = dataclasses.replace(inner, value=value, reference=reference, error=law, perturbed=None)
         posterior = self.filter(jax.vmap(self.to)(ensemble), inner, key=key)
-        return observed.or_prior(jax.vmap(self.back)(posterior), ensemble)
+        after = jnp.where(self._has_logarithms(ensemble, observed), jax.vmap(self.back)(posterior), jnp.nan)
+        return observed.or_prior(after, ensemble)
+
+    def _has_logarithms(self, ensemble: Float[Array, "N n"], observed: Observed) -> Bool[Array, ""]:
+        """Return whether all is positive of which the logarithm is taken."""
+        logs = [k for k, name in enumerate(getattr(self.to, "names", ())) if name == "log"]
+        values = jnp.where(observed.mask, observed.value, 1) if self.seen == "log" else jnp.ones(1)
+        return jnp.all(ensemble[:, np.array(logs, int)] > 0) & jnp.all(values > 0)
 
 
 class _After(eqx.Module):

@@ -20,7 +20,16 @@ from bieqno.assimilation.models.forecast import AbstractEnsembleModel, fewest_su
 from bieqno.assimilation.outside.members import Forecast, Members, member_seeds
 from bieqno.assimilation.protocols import Filter, begin
 from bieqno.assimilation.system import System
-from bieqno.assimilation.twin import Observations, Record, Run, check_inputs, cycle, keep_moments, window_keys
+from bieqno.assimilation.twin import (
+    Observations,
+    Record,
+    Run,
+    check_inputs,
+    check_values,
+    cycle,
+    keep_moments,
+    window_keys,
+)
 from bieqno.persistence.tensorfile import PARTIAL_SUFFIX, PersistenceError, read_tensors, write_tensors
 from bieqno.training.checkpoint import fingerprint
 
@@ -82,6 +91,7 @@ def cycle_outside(
         raise TypeError(f"cycle_outside runs a model of Members, got {type(model).__name__}; use cycle for a JAX model")
     check_inputs(inputs, len(observations.value))
     system.check_present(observations.mask)
+    check_values(filter, system, observations)
     ensemble = jnp.asarray(ensemble, jnp.result_type(ensemble, float))
     given = eqx.tree_at(lambda s: s.model, system, _Given(ensemble))
     if not len(observations.value):

@@ -30,6 +30,8 @@ JITTERS = (0.1, 0.25, 0.5, 1.0, 1.5)
 LEARNED = "EnNF"
 SCORES = ("rmse", "relative_rmse", "spread_error_ratio", "coverage_90", DIVERGED)
 ENERGY = "energy_score"
+PREDICTIVE = ("predictive_log_score", "crps", "coverage_95")  # of the observations, one step ahead
+KEPT_SCORES = ("log_score", "crps", "pit")  # by which they are scored
 _NORMAL_90 = 1.645  # half the width of the central 90 % of a normal law
 
 
@@ -49,6 +51,7 @@ class TwinTest:
     record: da.Record = da.keep_moments
     label: str = ""
     energy: bool = False  # whether to score whole states by the energy score, too
+    predictive: bool = False  # whether to score what was predicted of the observations, too
 
 
 @dataclass(frozen=True)
@@ -210,7 +213,8 @@ def run_filter(filter: da.Filter, test: TwinTest) -> dict[str, np.ndarray]:
     if test.energy:
         done = da.sweep(EnergyScored(Assimilation(filter, test.system, _moments_and_members, test.key)), test.trials)
     else:
-        done = da.run_trials(filter, test.system, test.trials, record=test.record, key=test.key)
+        record = da.KeepScores(filter, test.record) if test.predictive else test.record
+        done = da.run_trials(filter, test.system, test.trials, record=record, key=test.key)
     kept = done.kept if isinstance(done.kept, dict) else {"mean": done.kept}
     arrays, diverged = {name: np.array(series) for name, series in kept.items()}, np.asarray(done.diverged)
     for trial, series in product(np.flatnonzero(diverged >= 0), arrays.values()):
@@ -240,15 +244,30 @@ class EnergyScored(eqx.Module):
 def score_filter(test: TwinTest, found: Arrays) -> dict[str, np.ndarray]:
     """Score each truth: RMSE, relative RMSE (eq. 20), spread over error, and how often a normal 90 % interval holds the truth.
 
+    Where the test says so, what was predicted of the observations is scored as well, which a real record allows, too.
     The interval is that of the normal law with the ensemble's mean and spread. Few random draws of a perfect law would fall short
     of it, but the members that a filter returns are no random draws.
     """
     size = test.trials.ensembles.shape[1]
     mean, spread = jnp.asarray(found["mean"]), jnp.asarray(found["spread"])
-    scores = _scores(test.trials.twins.truth, mean, spread, size, test.burn_in)
+    scores: dict[str, Any] = _scores(test.trials.twins.truth, mean, spread, size, test.burn_in)
     if test.energy:
         scores[ENERGY] = found[ENERGY][:, test.burn_in :].mean(axis=1)
+    if test.predictive:
+        scores |= _predictive_scores(*(found[name][:, test.burn_in :] for name in KEPT_SCORES))
     return {**{name: np.asarray(value) for name, value in scores.items()}, DIVERGED: found[DIVERGED]}
+
+
+def _predictive_scores(
+    log_score: Float[np.ndarray, "r T"], crps: Float[np.ndarray, "r T m"], pit: Float[np.ndarray, "r T m"]
+) -> dict[str, np.ndarray]:
+    """Return of each run the log score per window, and CRPS and coverage per value, of what was observed."""
+    seen, inside = np.isfinite(pit), (pit > 0.025) & (pit < 0.975)
+    windows, every = seen.any(axis=2), (1, 2)
+    with np.errstate(invalid="ignore"):  # a run in which nothing was observed has no score
+        total = np.where(windows, log_score, 0).sum(axis=1) / windows.sum(axis=1)
+        means = (np.where(seen, each, 0).sum(axis=every) / seen.sum(axis=every) for each in (crps, inside))
+        return dict(zip(PREDICTIVE, (total, *means), strict=True))
 
 
 @eqx.filter_jit

@@ -7,7 +7,7 @@ multiplier that lasts for days, and the content of the stores.
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation import LogNormal, Observation, StochasticModel, System
+from bieqno.assimilation import LogNormal, NoisyModel, Observation, StochasticModel, System, append_parameters
 
 DATA = Path(__file__).parent / "data" / "leaf_river.csv.gz"
 AREA = 1944.0  # km2
@@ -26,6 +26,7 @@ FLOW = AREA / 86.4  # m3/s for a millimetre per day
 QUARTERS = 4
 NAMES = ("soil", "slow", "quick 1", "quick 2", "quick 3", "multiplier", "flow")
 COORDINATES = ("logit", "log", "sqrt", "sqrt", "sqrt", "same", "log")
+STRUCTURE = ("depth", "shape", "quick", "slow_rate", "quick_rate")  # parameters of the stores, as HyMOD has them
 SMALL = 1e-3
 
 
@@ -131,6 +132,39 @@ def basin(model: HyMOD, deviation: Any, flow: float) -> System:
     """
     observation = Observation([len(NAMES) - 1], LogNormal(deviation))
     return System(StochasticModel(model), observation, jnp.asarray(first_state(flow)), limit=1e5, spread=SMALL)
+
+
+def with_structure(model: HyMOD, parameters: Float[Array, "5"]) -> StochasticModel:
+    """Return the model with other parameters of the stores, in the order of `STRUCTURE`."""
+    return StochasticModel(replace(model, **dict(zip(STRUCTURE, parameters, strict=True))))
+
+
+def with_parameters(
+    system: System,
+    ensemble: Float[Array, "N 7"],
+    about: Mapping[str, tuple[float, float]],
+    walk: Float[Array, ""],
+    *,
+    key: PRNGKeyArray,
+) -> tuple[System, Float[Array, "N 12"]]:
+    """Return a basin and its ensemble with the parameters of the stores appended, in the coordinates without bounds.
+
+    Each begins at random, with the mean and the deviation that are given `about` it, and changes by `walk` in a day.
+
+    Example:
+        >>> about = {name: (0.0, 0.1) for name in STRUCTURE}
+        >>> system, ensemble = with_parameters(basin(HyMOD(), 0.1, 3.0), jnp.ones((4, 7)), about, 0.01, key=jax.random.key(0))
+        >>> system.size, ensemble.shape
+        (12, (4, 12))
+    """
+    assert isinstance(system.model, StochasticModel), "a basin"
+    mean, deviation = (jnp.asarray([about[name][k] for name in STRUCTURE], float) for k in (0, 1))
+    drawn = mean + deviation * jax.random.normal(key, (len(ensemble), len(STRUCTURE)))
+    # A Partial, whose numbers are arrays: a closure would be compiled anew for every set of noises.
+    build = jax.tree_util.Partial(with_structure, system.model.function)
+    appended, both = append_parameters(build, system, ensemble, drawn)
+    steps = jnp.concatenate([jnp.zeros(len(NAMES)), jnp.full(len(STRUCTURE), walk)])
+    return eqx.tree_at(lambda s: s.model, appended, NoisyModel(appended.model, steps)), both
 
 
 def open_loop(model: HyMOD, inputs: Mapping[str, Float[Array, "T ..."]], flow: float) -> Float[Array, "T"]:

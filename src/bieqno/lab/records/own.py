@@ -103,7 +103,11 @@ def _by_time(table: pd.DataFrame, what: str) -> pd.DataFrame:
 
 def _dates(column: pd.Series) -> pd.DatetimeIndex:
     """Return dates in the ISO format, those with a time zone as universal time."""
-    dates = pd.DatetimeIndex(pd.to_datetime(column, format="ISO8601"))
+    read = pd.to_datetime(column, format="ISO8601", errors="coerce")
+    if read.isna().any():
+        wrong = column[read.isna()].iloc[0]
+        raise ValueError(f"column {column.name!r} holds {wrong!r}; dates are written as 2024-12-31 or 2024-12-31T18:00")
+    dates = pd.DatetimeIndex(read)
     return dates if dates.tz is None else dates.tz_convert("UTC").tz_localize(None)
 
 

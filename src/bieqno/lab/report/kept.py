@@ -1,7 +1,7 @@
 """Results that are kept with the documentation: the page without its largest figures, and the numbers of each study as JSON.
 
 ``STUDY.json`` has the rows of ``metrics.json`` and what of ``config.json`` says how they were made, the folder ``STUDY`` the
-smaller of its figures. What was kept earlier stays on the page.
+smaller of its figures. What was kept earlier stays on the page; methods that ``--only`` has run join the others of their study.
 """
 
 import json
@@ -20,7 +20,8 @@ from bieqno.lab.texts import json_text
 from bieqno.persistence.tensorfile import replace_file
 
 PAGE_FILE = "index.html"
-_ORIGIN = ("command", "started", "wall_seconds", "cases_resumed", "commit", "code", "versions", "settings")
+_MADE = ("command", "started", "wall_seconds", "cases_resumed", "commit", "code")
+_ORIGIN = (*_MADE, "versions", "settings", "only")
 _MOST_NUMBERS = 4e3  # of a figure: those with more are most of the page, but for Plotly
 _MOST_BYTES = 200_000  # of a figure as PNG
 
@@ -32,6 +33,7 @@ def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -
     page_file = target / PAGE_FILE
     if page_file.exists() and "<title>bieqno" not in page_file.read_text(encoding="utf-8", errors="replace"):
         raise ValueError(f"{page_file} is not a page of bieqno, and would be overwritten; choose another folder")
+    new = [_joined(result, figures, target) for result, figures in new]
     names = {result.experiment for result, _ in new}
     earlier = [read_kept(path) for path in sorted(target.glob("*.json")) if path.stem not in names and _ours(path)]
     order = list(EXPERIMENTS)
@@ -50,6 +52,23 @@ def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -
                 replace_file(target / result.experiment / f"{name}.png", image)
     replace_file(page_file, page.encode())
     return page_file
+
+
+def _joined(result: Result, figures: dict[str, bytes], target: Path) -> tuple[Result, dict[str, bytes]]:
+    """Return a result of some methods beside the others that were kept of the study, and under `parts` how these were made."""
+    only, path = result.config.get("only"), target / f"{result.experiment}.json"
+    if not only or not path.exists():
+        return result, figures
+    kept, old_figures = read_kept(path)
+    wanted = (result.preset, result.seed, json.loads(json.dumps(result.config.get("settings"))))
+    if wanted != (kept.preset, kept.seed, kept.config.get("settings")):
+        raise ValueError(
+            f"{path} was made with other settings than the result with --only; run all of {kept.experiment}"
+        )
+    rows = [row for row in kept.rows if row.method not in only] + [row for row in result.rows if row.method in only]
+    parts = [part for part in kept.config.get("parts", ()) if not set(part["only"]) <= set(only)]
+    own = {name: result.config[name] for name in (*_MADE, "only") if name in result.config}
+    return replace(kept, rows=tuple(rows), config={**kept.config, "parts": [*parts, own]}), old_figures
 
 
 def read_kept(path: Path) -> tuple[Result, dict[str, bytes]]:

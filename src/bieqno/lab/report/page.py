@@ -118,7 +118,8 @@ def _origin(result: Result) -> str:
     system = config.get("platform", {}).get("system", "unknown system")
     code = f"bieqno {version['bieqno']}, commit {config.get('commit') or 'unknown'}"
     made = f"{code}, JAX {version['jax']}, Python {version['python']}, {system}"
-    cells = (result.preset, config.get("started", ""), took, made, config.get("command", ""))
+    commands = "; ".join(part["command"] for part in (config, *config.get("parts", ())) if "command" in part)
+    cells = (result.preset, config.get("started", ""), took, made, commands)
     return f'<tr><th scope="row">{escape(result.experiment)}</th>{"".join(f"<td>{escape(c)}</td>" for c in cells)}</tr>'
 
 

@@ -41,6 +41,7 @@ REGRESSION_METRICS = {
     "nlpd": Metric("NLPD", ".2f", short="NLPD", error=True),
     "log_likelihood": Metric("log-likelihood per value", ".2f", lambda value: -value, "log-likelihood", error=True),
     "log_score": Metric("log score", ".1f", lambda value: -value, "log score", error=True),
+    "predictive_log_score": Metric("log score per window", ".2f", lambda value: -value, "log score", error=True),
     "nll": Metric("NLL one step ahead", ".3f", short="NLL", error=True),
     "nll_wet": Metric("NLL of days with rain", ".3f", short="NLL, wet"),
     "nll_dry": Metric("NLL of days without", ".3f", short="NLL, dry"),

@@ -1,35 +1,26 @@
-"""The pages of ``bieqno evaluate`` and ``bieqno compare``, each in one file and without network."""
+"""Pages in one file and without network, and the one of ``bieqno evaluate``."""
 
 import io
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from html import escape
 from string import Template
 from typing import TypeAlias
 
 import numpy as np
 import pandas as pd
-import xarray as xr
 from matplotlib.figure import Figure
 
-from bieqno.lab.compare import Outcome
-from bieqno.lab.methods.filters import TwinTest
-from bieqno.lab.report import filter_charts
 from bieqno.lab.report.charts import Chart, Column, Trace, axis, layout, line, methods_control, truth_line
-from bieqno.lab.report.filter_figures import errors
 from bieqno.lab.report.live_figures import allowed_scripts, heading, live_figure, scripts
-from bieqno.lab.report.pivots import pivots
 from bieqno.lab.report.regression_figures import draw_reliability
 from bieqno.lab.report.style import asset, panels, style_of
-from bieqno.lab.report.tables import plain_rows
-from bieqno.lab.results import Result
 from bieqno.lab.user_comparisons import LEVELS, Evaluation
 
 PlainTable: TypeAlias = tuple[list[str], list[list[str]], list[tuple[int, int]]]  # headings, rows, the best cells
 _SCORES = {"rmse": "RMSE", "nlpd": "NLPD", "crps": "CRPS"}
 Drawn: TypeAlias = Mapping[str, tuple[Chart, Figure]]  # by name, and what replaces it in print
-_CAPTIONS = json.loads(asset("plain_captions.json"))
+CAPTIONS = json.loads(asset("plain_captions.json"))
 
 
 def evaluation_page(found: Evaluation, *, source: str, target: str, inputs: list[str], command: str) -> str:
@@ -127,90 +118,13 @@ def _scatter(found: Evaluation) -> Figure:
     return figure
 
 
-def comparison_page(
-    entries: Sequence[Outcome[TwinTest]], arrays: xr.Dataset, *, burn_in: int, command: str, setup_text: str
-) -> str:
-    """Return the page that shows which filter has the lowest error in a twin experiment, at which ensemble size."""
-    runs, windows = arrays["truth"].shape[:2]
-    caption = _CAPTIONS["scores"].format(runs=runs, windows=windows, burn_in=burn_in)
-    result = _result(entries)
-    settings = []
-    for one in entries:
-        if one.settings:
-            chosen = ", ".join(f"{key} {value:g}" for key, value in one.settings.items())
-            settings.append([style_of(one.method).label, str(one.case.about["ensemble_size"]), chosen])
-    parts = {
-        "scores": plain_table(comparison_rows(entries), caption),
-        "spreads": plain_table(plain_rows(pivots(result)[1]), _CAPTIONS["spreads"]),
-        "settings": plain_table((["filter", "N", "settings"], settings, []), _CAPTIONS["settings"]),
-    }
-    drawn = {
-        "errors": (filter_charts.errors(result), errors(result)),
-        "series": (_series_chart(arrays), _series(arrays)),
-    }
-    texts = {"verdict": comparison_verdict(entries), "command": command, "setup": setup_text}
-    return plain_page("comparison.html", "Which filter has the lowest error?", parts, drawn, **texts)
-
-
-def comparison_verdict(entries: Sequence[Outcome[TwinTest]]) -> str:
-    """Return the best filter of each ensemble size in a sentence."""
-    pivot, said = pivots(_result(entries))[0], []
-    for size in pivot.columns:
-        best = pivot.best(size)
-        found = f"{style_of(best).label} ({pivot.lines[best][size].value:.3f})" if best else "none (all diverged)"
-        said.append(f"{found} at N = {size}")
-    return f"Lowest error: {', '.join(said)}."
-
-
-def comparison_rows(entries: Sequence[Outcome[TwinTest]]) -> PlainTable:
-    """Return the table of errors: one row per filter, one column per ensemble size."""
-    (_, *sizes), rows, best = plain_rows(pivots(_result(entries))[0])
-    return ["filter", *(f"N = {size}" for size in sizes)], rows, best
-
-
-def _result(entries: Sequence[Outcome[TwinTest]]) -> Result:
-    """Return the entries as the rows of a study: error, and spread over error."""
-    rows = []
-    for entry in entries:
-        error, spread = entry.rows(("rmse", "spread"))
-        ratio = spread.value / error.value
-        rows += [error, replace(spread, metric="spread_error_ratio", value=ratio, stderr=None)]
-    return Result("comparison", "", 0, tuple(rows))
-
-
-def _series(arrays: xr.Dataset) -> Figure:
-    figure, ((axes,),) = panels(1, 1, (8.6, 3.4), "time", "RMSE")
-    largest = int(arrays["members"].max())
-    for k in np.flatnonzero(arrays["members"].values == largest):
-        error = np.sqrt(np.mean((arrays["mean"].values[k, 0] - arrays["truth"].values[0]) ** 2, axis=1))
-        style = style_of(str(arrays["method"].values[k]))
-        axes.plot(arrays["time"].values, error, linewidth=1.2, **style.keywords(marker=False))
-    axes.set_ylim(0, None)
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside right center", frameon=False, fontsize=9, title=f"N = {largest}")
-    return figure
-
-
-def _series_chart(arrays: xr.Dataset) -> Chart:
-    columns, traces, methods = {"time": arrays["time"].values}, [], []
-    largest = int(arrays["members"].max())
-    for k in np.flatnonzero(arrays["members"].values == largest):
-        methods.append(str(arrays["method"].values[k]))
-        label = style_of(methods[-1]).label
-        columns[label] = np.sqrt(np.mean((arrays["mean"].values[k, 0] - arrays["truth"].values[0]) ** 2, axis=1))
-        names = {"x": "time", "y": label}
-        traces.append(Trace(line(methods[-1]), names, (0, arrays.sizes["time"]), {"method": methods[-1]}))
-    made = layout(axis("time"), axis(f"RMSE, N = {largest}", rangemode="tozero"))
-    return Chart("series", pd.DataFrame(columns), traces, made, [methods_control(methods, methods)])
-
-
 def plain_page(body: str, title: str, parts: Mapping[str, str], drawn: Drawn, **texts: str) -> str:
     """Return a page from the template of its body: `parts` are HTML, `drawn` figures, `texts` are escaped."""
     figures = {}
     for name, (chart, figure) in drawn.items():
         buffer = io.BytesIO()
         figure.savefig(buffer, format="png", dpi=150)
-        figures[name] = live_figure(chart, name, ("", _CAPTIONS[name]), [buffer.getvalue()])
+        figures[name] = live_figure(chart, name, ("", CAPTIONS[name]), [buffer.getvalue()])
     filled = Template(asset(body)).substitute(parts, **figures, **{name: escape(text) for name, text in texts.items()})
     script = scripts({name: chart for name, (chart, _) in drawn.items()})
     page = {"title": escape(title), "style": asset("page.css"), "body": filled, "scripts": script}

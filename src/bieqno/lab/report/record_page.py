@@ -15,6 +15,7 @@ from bieqno.lab.report.plain_pages import PlainTable, plain_page, plain_table
 from bieqno.lab.report.style import panels
 
 BINS = 10  # of the histogram of the PIT
+CENTRES = (np.arange(BINS) + 0.5) / BINS
 SPIN = 20  # one in so many windows at the beginning does not count
 CLOSE = 0.02  # difference of log scores per value that counts as none
 FILTER = "filter"
@@ -30,7 +31,8 @@ def record_scores(found: Scores) -> dict[str, dict[str, float]]:
         counted = sound & (np.arange(len(pit)) >= len(pit) // SPIN)
         if not counted.any():
             raise ValueError(
-                f"all observed values are within the first {100 / SPIN:.0f} % of the windows, which are not scored"
+                f"nothing was predicted after the first {100 / SPIN:.0f} % of the windows, which are not scored: there are no "
+                "values, or the filter diverged"
             )
         inside = (pit > 0.05) & (pit < 0.95)
         own = (np.mean(log_score[counted]), np.mean(crps[counted]), np.mean(inside[counted]))
@@ -60,7 +62,7 @@ def next_steps(scored: Mapping[str, Mapping[str, float]], pit: Float[np.ndarray,
     if diverged >= 0:
         return [
             f"The filter diverged in window {diverged + 1}. Look at the model's state there; take coordinates in which it cannot "
-            "leave its range (Transformed), more members, or a larger limit."
+            'leave its range (Transformed; zeros have no logarithm, but "log1p" and "sqrt"), more members, or a larger limit.'
         ]
     others = {name: own["log_score"] for name, own in scored.items() if name != FILTER}
     best = max(others, key=lambda name: others[name])
@@ -76,7 +78,7 @@ def next_steps(scored: Mapping[str, Mapping[str, float]], pit: Float[np.ndarray,
         said = [f"The filter is better than the best prediction without a model, {best}, by {lead:.3f} per value."]
     known = pit[np.isfinite(pit)]
     low, high = calibration_band(max(len(known), 1), BINS)
-    shares = np.histogram(known, BINS, (0, 1))[0] / max(len(known), 1)
+    shares = pit_shares(pit)
     if np.all((shares >= low) & (shares <= high)):
         return [*said, "The forecasts are calibrated: the histogram of the PIT is within its band."]
     ends, middle = shares[[0, -1]].mean(), shares[4:6].mean()
@@ -142,7 +144,8 @@ def _band_chart(data: xr.Dataset) -> Chart:
     return Chart("bands", pd.DataFrame(columns), traces, layout(axis("time"), axis("value")), [])
 
 
-def _shares(pit: Float[np.ndarray, "T"]) -> Float[np.ndarray, "b"]:
+def pit_shares(pit: Float[np.ndarray, "..."]) -> Float[np.ndarray, "b"]:
+    """Return the histogram of the PIT of all values that were observed."""
     known = pit[np.isfinite(pit)]
     return np.histogram(known, BINS, (0, 1))[0] / max(len(known), 1)
 
@@ -151,11 +154,11 @@ def _pit(pit: Float[np.ndarray, "T"]) -> Figure:
     figure, ((axes,),) = panels(1, 1, (5.0, 3.0), "PIT", "share of the values")
     low, high = calibration_band(max(int(np.isfinite(pit).sum()), 1), BINS)
     axes.axhspan(low, high, color="0.88")
-    axes.bar((np.arange(BINS) + 0.5) / BINS, _shares(pit), 0.8 / BINS, color="0.4")
+    axes.bar(CENTRES, pit_shares(pit), 0.8 / BINS, color="0.4")
     return figure
 
 
 def _pit_chart(pit: Float[np.ndarray, "T"]) -> Chart:
-    columns = {"PIT": (np.arange(BINS) + 0.5) / BINS, "share of the values": _shares(pit)}
+    columns = {"PIT": CENTRES, "share of the values": pit_shares(pit)}
     trace = Trace({"type": "bar", "name": "PIT"}, {"x": "PIT", "y": "share of the values"}, (0, BINS))
     return Chart("pit", pd.DataFrame(columns), [trace], layout(axis("PIT"), axis("share of the values")), [])

@@ -46,18 +46,18 @@ class Settings:
     towns: tuple[str, ...] = ("London", "Hastings", "Mold")
     sizes: tuple[int, ...] = (20, 100)
     particles: int = 1000
-    runs: int = 3
+    runs: int = 2
     weeks: int | None = None
-    tuning: tuple[int, int] = (3, 156)
+    tuning: tuple[int, int] = (2, 156)
     scenarios: int = 10
-    steps: int = 4000
+    steps: int = 2500
     truths: tuple[int, ...] = (48, 8)
 
 
 PRESETS = {
     "smoke": Settings("smoke", ("Mold",), (20,), 40, 1, 30, (1, 20), 1, 20, (8,)),
     "quick": Settings(),
-    "paper": Settings("paper", tuple(towns()), particles=5000, tuning=(4, 208), scenarios=20, steps=12000),
+    "paper": Settings("paper", tuple(towns()), particles=5000, runs=3, tuning=(4, 208), scenarios=20, steps=12000),
 }
 
 

@@ -75,7 +75,9 @@ def check_model(model: Any, state: Float[Array, "n"], inputs: Any = None) -> Any
     try:
         after = forecast(model, jnp.stack([state, state]), inputs, key=jax.random.key(0))
     except Exception as error:  # whatever the user's own code may raise
-        raise ValueError(f"it fails on a state of {len(state)} variables: {type(error).__name__}: {error}") from error
+        given = f" and the inputs {', '.join(inputs)}" if isinstance(inputs, dict) else ""
+        said = f"it fails on a state of {len(state)} variables{given}: {type(error).__name__}: {error}"
+        raise ValueError(said if given else f"{said} (it was given no inputs)") from error
     if not np.isfinite(np.asarray(after)).all():
         raise ValueError("it gives values that are not finite one window after 'state'")
     return model
