@@ -23,7 +23,9 @@ RADII = (5.0, 8.0, 11.0, 14.5, 18.0, 24.0)
 PRESETS = {
     "smoke": replace(mnmef.SMOKE, sizes=(5,), tuned_sizes=(5,)),
     "quick": FilterSettings("quick", SIZES, SIZES, 16, 500, 100, (4, 200), training={"sizes": LESSONS, "steps": 1200}),
-    "paper": FilterSettings("paper", SIZES, SIZES, 64, 1100, 100, (16, 400), training={"sizes": LESSONS, "steps": 10000}),
+    "paper": FilterSettings(
+        "paper", SIZES, SIZES, 64, 1100, 100, (16, 400), training={"sizes": LESSONS, "steps": 10000}
+    ),
 }
 
 
