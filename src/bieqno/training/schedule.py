@@ -12,9 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-# Size of a step of Muon, whose directions are orthogonal matrices: the root mean square of its elements, in units of the learning
-# rate. That of Adam is 0.2 to 0.4, so that one learning rate serves matrices and vectors.
-ROOT_MEAN_SQUARE = 0.4
+from bieqno.training.muon import scale_by_muon
 
 
 @lru_cache
@@ -40,20 +38,15 @@ def falling_adam(
 def falling_muon(learning_rate: float, *, b2: float = 0.999, warm_up: int = 0) -> optax.GradientTransformation:
     """Return Muon (Jordan et al. 2024) for matrices and Adam for all else, with the rate of `falling_adam`.
 
-    Muon turns the momentum of a matrix into the nearest orthogonal one: all directions learn alike, also those with small
-    gradients. Where a step is dear and networks are small that saves many steps.
-
     Example:
         >>> optimizer = falling_muon(0.1)
-        >>> weight = jnp.array([[1.0, 0.0], [0.0, 0.01]])  # as a gradient: its second direction is a hundredth of the first
+        >>> gradient = jnp.array([[1.0, 0.0], [0.0, 0.01]])  # its second direction is a hundredth of the first
         >>> step = {"step": jnp.array(3), "fraction": jnp.array(0.0)}
-        >>> update, _ = optimizer.update(weight, optimizer.init(weight), weight, **step)
+        >>> update, _ = optimizer.update(gradient, optimizer.init(gradient), **step)
         >>> bool(update[1, 1] / update[0, 0] > 0.5)
         True
     """
-    # With a rate of minus one Muon returns the direction of ascent, as `scale_by_adam` does.
-    both = optax.contrib.muon(-1.0, adam_b2=b2, consistent_rms=ROOT_MEAN_SQUARE)
-    return optax.chain(both, _falling(learning_rate, warm_up))
+    return optax.chain(scale_by_muon(b2=b2), _falling(learning_rate, warm_up))
 
 
 def _falling(learning_rate: float, warm_up: int) -> optax.GradientTransformation:
