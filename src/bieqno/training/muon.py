@@ -1,8 +1,8 @@
 """Muon: momentum whose matrices are made orthogonal (Jordan et al. 2024), in a form that compiles quickly.
 
 All directions of a matrix learn alike, also those with small gradients. Where a step is dear and networks are small that saves
-many steps. The updates are those of `optax.contrib.muon`, which writes its iterations out for every matrix: for the networks of the
-local filter 10 s of compilation. Here all numbers are one vector, and matrices of about the same shape one batch: 3 s.
+many steps. The updates are those of `optax.contrib.muon`, which writes its iterations out for every matrix: 10 s of compilation
+for the networks of the local filter. Here all numbers are one vector, and matrices of about the same shape one batch: 3 s.
 """
 
 from collections import defaultdict
