@@ -1,4 +1,8 @@
-"""An optimizer whose learning rate falls over the whole training, however long that is."""
+"""Optimizers whose learning rate falls over the whole training, however long that is.
+
+`fit` says how far the training is: a training of another length, or one with a time limit, shares the compilation. Equal
+arguments return one object for the same reason.
+"""
 
 from functools import lru_cache
 from typing import Any
@@ -8,15 +12,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
+from bieqno.training.muon import scale_by_muon
+
 
 @lru_cache
 def falling_adam(
     learning_rate: float, *, b2: float = 0.999, clip: float | None = None, warm_up: int = 0
 ) -> optax.GradientTransformation:
     """Return Adam with a rate that falls to zero along a cosine, after a rise of so many steps (at most half of all).
-
-    `fit` says how far the training is: a training of another length, or one with a time limit, shares the compilation. Equal
-    arguments return one object for the same reason.
 
     Example:
         >>> optimizer = falling_adam(0.1)
@@ -27,6 +30,27 @@ def falling_adam(
         >>> ends
         [0.1, 0.05, 0.0]
     """
+    bounded = [] if clip is None else [optax.clip_by_global_norm(clip)]
+    return optax.chain(*bounded, optax.scale_by_adam(b2=b2), _falling(learning_rate, warm_up))
+
+
+@lru_cache
+def falling_muon(learning_rate: float, *, b2: float = 0.999, warm_up: int = 0) -> optax.GradientTransformation:
+    """Return Muon (Jordan et al. 2024) for matrices and Adam for all else, with the rate of `falling_adam`.
+
+    Example:
+        >>> optimizer = falling_muon(0.1)
+        >>> gradient = jnp.array([[1.0, 0.0], [0.0, 0.01]])  # its second direction is a hundredth of the first
+        >>> step = {"step": jnp.array(3), "fraction": jnp.array(0.0)}
+        >>> update, _ = optimizer.update(gradient, optimizer.init(gradient), **step)
+        >>> bool(update[1, 1] / update[0, 0] > 0.5)
+        True
+    """
+    return optax.chain(scale_by_muon(b2=b2), _falling(learning_rate, warm_up))
+
+
+def _falling(learning_rate: float, warm_up: int) -> optax.GradientTransformation:
+    """Return the step down, with a rate that rises for some steps and falls to zero."""
 
     def update(
         updates: Any, state: Any, params: Any = None, *, step: Array, fraction: Float[Array, ""], **_: Any
@@ -36,6 +60,4 @@ def falling_adam(
             rate = rate * jnp.minimum(1.0, jnp.maximum(step.astype(fraction.dtype) / warm_up, 2 * fraction))
         return jax.tree.map(lambda u: -rate.astype(u.dtype) * u, updates), state
 
-    falling = optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)
-    bounded = [] if clip is None else [optax.clip_by_global_norm(clip)]
-    return optax.chain(*bounded, optax.scale_by_adam(b2=b2), falling)
+    return optax.GradientTransformationExtraArgs(lambda params: optax.EmptyState(), update)

@@ -20,7 +20,7 @@ from bieqno.assimilation.models.forecast import forecast
 from bieqno.assimilation.objectives.objective import Task, check_learning_rate
 from bieqno.assimilation.protocols import Filter, PaddedFilter, StatefulFilter, analysed, begin
 from bieqno.assimilation.system import Climate, System
-from bieqno.training import falling_adam
+from bieqno.training import falling_muon
 
 # Each about twice the one before: between them a filter interpolates, beyond them it extrapolates in log N.
 SIZES = (3, 5, 10, 20)
@@ -36,7 +36,7 @@ SMALL = 50_000  # values of ensembles in training, each with some kilobytes of i
 LOST = 10.0  # standard deviations from the climate's mean at which a member has blown up
 LEVER = 1.0  # largest derivative by an ensemble of all later scores, in units of that of its own score
 BEHIND = 1e6  # an error, in units of the climate, that is larger than any
-IDENTITY = "against truth 5"  # to be counted up when the loss or the source changes
+IDENTITY = "against truth 6"  # to be counted up when the loss or the source changes
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class AgainstTruth:
         missing: least and largest share of observations that is missing in training.
         unroll: number of windows that are differentiated through: the analysis learns what serves the next forecasts. None
             for 8 where the model can be differentiated, else 1.
-        learning_rate: of Adam after a short warm-up; it falls to zero along a cosine.
+        learning_rate: of Muon (Adam for vectors) after a short warm-up; it falls to zero along a cosine.
     """
 
     sizes: Mapping[int, int] | Sequence[int] = SIZES
@@ -84,7 +84,7 @@ class AgainstTruth:
         unroll = self.unroll or (UNROLL if differentiable(system) else 1)
         loss = TruthLoss(system, climate, self.missing, unroll)
         # The analyses of later steps depend on the weights of earlier ones: a short memory of gradients is the better one.
-        optimizer = falling_adam(self.learning_rate, b2=0.99, clip=1.0, warm_up=100)
+        optimizer = falling_muon(self.learning_rate, b2=0.99, warm_up=100)
         return Task(loss, runs_and_key, optimizer, IDENTITY, begun)
 
 

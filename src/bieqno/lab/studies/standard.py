@@ -17,13 +17,15 @@ DESCRIPTION = Description(
     methods=("EnNF", "LETKF tuned", "ETKF tuned"),
 )
 SIZES = (5, 7, 10, 20, 40)
-LESSONS = {5: 5, 10: 3, 20: 2, 40: 1}
+LESSONS = {5: 4, 10: 2, 20: 1, 40: 1}
 INFLATIONS = (1.0, 1.01, 1.02, 1.03, 1.045, 1.06, 1.09, 1.13)
 RADII = (5.0, 8.0, 11.0, 14.5, 18.0, 24.0)
 PRESETS = {
     "smoke": replace(mnmef.SMOKE, sizes=(5,), tuned_sizes=(5,)),
-    "quick": FilterSettings("quick", SIZES, SIZES, 16, 500, 100, (4, 200), training={"sizes": LESSONS, "steps": 1000}),
-    "paper": FilterSettings("paper", SIZES, SIZES, 64, 1100, 100, (8, 400), training={"sizes": LESSONS, "steps": 8000}),
+    "quick": FilterSettings("quick", SIZES, SIZES, 16, 500, 100, (4, 200), training={"sizes": LESSONS, "steps": 1200}),
+    "paper": FilterSettings(
+        "paper", SIZES, SIZES, 64, 1100, 100, (16, 400), training={"sizes": LESSONS, "steps": 10000}
+    ),
 }
 
 

@@ -212,7 +212,9 @@ class LocalEnNF(eqx.Module):
         near, sums = taper(close, _bounded(log_radius)), self.innovation_sums.weights(close)
         kinds = jax.nn.one_hot(around.variables, self.climate.scale.shape[0]).T
         seen = seen_fields(prior, observed.mask, close, near, sums, kinds)
-        steered = self.steering(seen, around.beside)
+        # Both are zero at SIZE members, and about one at a third or three times as many.
+        whole = jnp.stack([3 * (1 / jnp.sqrt(prior.count) - 1 / math.sqrt(SIZE)), size])
+        steered = self.steering(seen, whole, around.beside)
         # The base analysis.
         near = jnp.broadcast_to(taper(close, _bounded(log_radius + steered[0])), close.indices.T.shape)
         weight = jnp.sqrt(near + TINY).T
@@ -221,7 +223,7 @@ class LocalEnNF(eqx.Module):
         # The correction of mean, spread and members.
         ratio = jnp.log(spread / prior.spread)
         analysed = jnp.stack([asinh(shift / prior.spread), asinh(3 * shift), ratio, jnp.log(spread) / 3])
-        corrected = self.correction(jnp.concatenate([seen, analysed]), around.beside)
+        corrected = self.correction(jnp.concatenate([seen, analysed]), whole, around.beside)
         inflation = _bounded(log_inflation + steered[1] + corrected[0])
         beside = self.beside.weights(around.beside)
         moved = self._moved(prior, anomalies, spread, corrected[4:], beside[:2]) + corrected[1]

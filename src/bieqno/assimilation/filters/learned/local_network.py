@@ -12,6 +12,7 @@ from bieqno.operators import MLP
 from bieqno.operators.networks import apply_linear
 
 BUMPS = 9  # that encode a relative position, along each dimension
+GLOBAL = 2  # numbers that hold for the whole ensemble
 KERNEL = 16  # length of the hidden layer of the networks that make weights of places
 
 
@@ -64,6 +65,9 @@ def stencil_sum(
 class FieldNetwork(eqx.Module):
     """A residual network on fields: in each block every variable sees what is beside it. Returns zeros before training.
 
+    What holds for the whole ensemble, its size, scales all fields (feature-wise modulation, Perez et al. 2018): what few
+    members need is learned beside what many need, not instead of it.
+
     Args:
         dimensions, kinds: of space, and of variables.
         width: number of hidden fields.
@@ -74,6 +78,7 @@ class FieldNetwork(eqx.Module):
     beside: tuple[StencilSum, ...]
     blocks: tuple[MLP, ...]
     last: eqx.nn.Linear
+    scales: tuple[Float[Array, "w g"], ...]
 
     def __init__(
         self, in_size: int, out_size: int, *, dimensions: int, kinds: int, width: int, depth: int, key: PRNGKeyArray
@@ -84,10 +89,12 @@ class FieldNetwork(eqx.Module):
         mlp: Any = {"width": width, "depth": 2, "activation": jax.nn.silu}
         self.blocks = tuple(MLP(2 * width, width, **mlp, key=k) for k in keys[depth:])
         self.last = jax.tree.map(jnp.zeros_like, eqx.nn.Linear(width, out_size, key=last_key))
+        self.scales = tuple(jnp.zeros((rows, GLOBAL)) for rows in (*[width] * (depth + 1), out_size))
 
-    def __call__(self, fields: Float[Array, "c n"], stencil: Stencil) -> Float[Array, "q n"]:
-        """Apply the network to fields, one column per variable."""
-        hidden = apply_linear(self.first, fields)
-        for beside, block in zip(self.beside, self.blocks, strict=True):
-            hidden = hidden + block(hidden, stencil_sum(beside.weights(stencil), hidden, stencil))
-        return apply_linear(self.last, hidden)
+    def __call__(self, fields: Float[Array, "c n"], whole: Float[Array, "g"], stencil: Stencil) -> Float[Array, "q n"]:
+        """Apply the network to fields, one column per variable, and to what holds for the `whole` ensemble."""
+        first, *others, last = ((1 + scale @ whole)[:, None] for scale in self.scales)
+        hidden = first * apply_linear(self.first, fields)
+        for beside, block, scale in zip(self.beside, self.blocks, others, strict=True):
+            hidden = hidden + scale * block(hidden, stencil_sum(beside.weights(stencil), hidden, stencil))
+        return last * apply_linear(self.last, hidden)
