@@ -72,7 +72,8 @@ def test_a_table_is_evaluated_on_rows_that_no_method_saw(monkeypatch):
     y = np.sin(6 * X[:, 0]) + 0.1 * rng.normal(size=40)
     splits = [split_rows(40, held_out=0.25, most=25, seed=seed) for seed in range(2)]
     found = evaluate(X, y, splits, ggp=PretrainedGGPRegressor(correction=False))
-    assert set(found.forecasts) == {"ggp", *(f"gp-{kernel}" for kernel in classical_regressors.KERNELS), "trees"}
+    classical = {"ggp", *(f"gp-{kernel}" for kernel in classical_regressors.KERNELS), "trees"}
+    assert set(found.forecasts) >= classical  # packages of boosted trees join where they are installed
     assert (len(found.observed), found.trained) == (20, 25)
     assert found.opponent.startswith("gp-")
     scores = found.scores("ggp")
