@@ -223,3 +223,46 @@ def test_a_file_without_times_is_refused(tmp_path, bieqno):
     done = bieqno("assimilate", tmp_path / "setup.toml", *files, "--out", tmp_path / "analysis.nc")
     assert done.code == 1
     assert "no series along a coordinate 'time'" in done.err
+
+
+COMPARE = """
+[compare]
+sizes = [4]
+truths = 2
+windows = 12
+burn_in = 2
+tuning_truths = 1
+tuning_windows = 8
+inflation = [1.0]
+"""
+
+
+def test_a_driven_model_is_simulated_and_its_record_assimilated(tmp_path, bieqno):
+    _, rain = tables(tmp_path, 30)
+    (tmp_path / "setup.toml").write_text(SETUP)
+    (tmp_path / "my_river.py").write_text(MODULE)
+    setup, forcing, seen = tmp_path / "setup.toml", tmp_path / "forcing.csv", tmp_path / "obs.nc"
+    asked = ["simulate", setup, "--inputs", forcing, "--out", seen, "--windows"]
+    assert bieqno(*asked, 20).code == 0
+    data = load_dataset(seen)
+    assert data.sizes["time"] == 20
+    assert str(data["time"].values[1])[:10] == rain["date"][1]
+    short = bieqno(*asked, 40)
+    assert short.code == 1
+    assert "has 30 rows, one per window, and 40 windows were asked for" in short.err
+    given = ["--observations", seen, "--inputs", forcing, "--filter", "my_river:filter", "--out", tmp_path / "a.nc"]
+    done = bieqno("assimilate", setup, *given)
+    assert done.code == 0, done.err
+
+
+def test_filters_are_compared_on_truths_of_a_driven_model(tmp_path, bieqno):
+    tables(tmp_path, 30)
+    (tmp_path / "setup.toml").write_text(SETUP + COMPARE)
+    (tmp_path / "my_river.py").write_text(MODULE)
+    out = tmp_path / "comparison"
+    given = ["--inputs", tmp_path / "forcing.csv", "--filter", "my_river:filter", "--out", out]
+    done = bieqno("compare", tmp_path / "setup.toml", *given)
+    assert done.code == 0, done.err
+    entries = json.loads((out / "comparison.json").read_text())["entries"]
+    assert {entry["method"] for entry in entries} >= {"Transformed", "pretrained EnNF", "ETKF tuned"}
+    assert "--inputs" in json.loads((out / "comparison.json").read_text())["command"]

@@ -71,6 +71,23 @@ def assimilate_record(
     typer.echo(f"written to {out} and {page}")
 
 
+def driving_inputs(path: Path, windows: int) -> tuple[Any, dict[str, Any]]:
+    """Return the times of so many windows and what drives the model in them, from a table or netCDF file."""
+    import jax.numpy as jnp
+
+    from bieqno.lab.records.own import own_inputs
+
+    times, found = own_inputs(_series(path))
+    if len(times) < windows:
+        raise ValueError(f"{path} has {len(times)} rows, one per window, and {windows} windows were asked for")
+    return times[:windows], {name: jnp.asarray(series[:windows], float) for name, series in found.items()}
+
+
+def first_of(inputs: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return the inputs of the first window."""
+    return None if inputs is None else {name: series[0] for name, series in inputs.items()}
+
+
 def _series(path: Path) -> "pd.DataFrame":
     """Return a table, or the series along the time of a netCDF file as one, with a column for each place of a series of many."""
     import pandas as pd
@@ -82,7 +99,8 @@ def _series(path: Path) -> "pd.DataFrame":
         return read_table(path)
     data = load_dataset(path)
     columns = {}
-    for name, series in data.data_vars.items():
+    chosen = data[["observed"]] if "observed" in data else data  # what `bieqno simulate` wrote has the truth beside it
+    for name, series in chosen.data_vars.items():
         if series.dims == ("time",):
             columns[str(name)] = series.values
         elif series.ndim == 2 and series.dims[0] == "time":

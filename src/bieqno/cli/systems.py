@@ -2,6 +2,7 @@
 
 import shlex
 import shutil
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,12 +20,16 @@ from bieqno.cli.output import (
     warn,
     write_page,
 )
+from bieqno.cli.records import driving_inputs, first_of
 
 if TYPE_CHECKING:
     from bieqno.lab.system_files.reading import SystemFile
 
 _EXAMPLE = ("setup.toml", "my_model.py")
 _RESULTS = ("comparison.html", "comparison.json", "comparison.nc", "filter.bieqno")
+Inputs = Annotated[
+    Path | None, typer.Option("--inputs", help="Table or netCDF file of what drives the model, one row per window.")
+]
 Setup = Annotated[Path, typer.Argument(metavar="SETUP", help="TOML file; the Python modules that it names are run.")]
 
 
@@ -56,8 +61,11 @@ def simulate(
     seed: Annotated[
         int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Another number gives another truth.")
     ] = 1,
+    inputs: Inputs = None,
 ) -> None:
     """Simulate a truth of the model and its observations, to try out what is to run on real ones.
+
+    A model that is driven begins about its 'state'; one that runs freely spins up first.
 
     Example: bieqno simulate setup.toml --out obs.nc
     """
@@ -69,23 +77,25 @@ def simulate(
     from bieqno.lab.system_files.reading import check_memory, read_system_file
     from bieqno.lab.system_files.series import observations_dataset
 
-    check_writable(out, setup)
-    file = read_system_file(setup)
+    check_writable(out, setup, inputs)
+    times, driven = (None, None) if inputs is None else driving_inputs(inputs, windows)
+    file = read_system_file(setup, first_of(driven))
     system = file.system
     check_memory("--windows", windows * (system.size + system.observed))
     spin_key, twin_key, mask_key = jax.random.split(jax.random.key(seed), 3)
-    disturbed = system.state + file.spread * jax.random.normal(spin_key, system.state.shape)
-    start = spin_up(system, 100, state=disturbed, key=spin_key)[-1]
+    start = system.state + file.spread * jax.random.normal(spin_key, system.state.shape)
+    if driven is None:
+        start = spin_up(system, 100, state=start, key=spin_key)[-1]
     if not np.isfinite(np.asarray(start)).all():
         raise ValueError(
             f"{setup}: a run of the model that begins about 'state' did not stay finite for 100 windows; give a state nearer the "
             "attractor, or a smaller 'spread' in [ensemble]"
         )
     mask = jax.random.uniform(mask_key, (windows, system.observed)) >= missing
-    twin = simulate_twin(system, windows, state=start, mask=mask, key=twin_key)
+    twin = simulate_twin(system, windows, state=start, mask=mask, inputs=driven, key=twin_key)
     if not np.isfinite(np.asarray(twin.truth)).all():
-        raise ValueError(f"the model of {setup} did not stay finite for {100 + windows} windows")
-    save_dataset(observations_dataset(twin, file), out)
+        raise ValueError(f"the model of {setup} did not stay finite for {windows} windows")
+    save_dataset(observations_dataset(twin, file, times), out)
     typer.echo(f"{windows} windows of {system.observed} values, {int((~mask).sum())} missing, written to {out}")
 
 
@@ -128,11 +138,12 @@ def compare(
     setup: Setup,
     filter: Annotated[Path | None, typer.Option("--filter", help="By default one is trained.")] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder of page, numbers and series.")] = Path("comparison"),
+    inputs: Inputs = None,
 ) -> None:
     """Compare the neural filter with all tuned classical filters in a twin experiment of that very system.
 
     Local filters take part where the file says where things are. All are tuned on other truths than they are scored on. The
-    pretrained filter stands beside; with ``--filter pretrained`` none is trained.
+    pretrained filter stands beside; with ``--filter pretrained`` none is trained, nor for a model that is driven by --inputs.
 
     Example: bieqno compare setup.toml --filter filter.bieqno --out comparison
     """
@@ -145,10 +156,15 @@ def compare(
         comparison_verdict,
         prediction_tables,
     )
-    from bieqno.lab.system_files.reading import PRETRAINED, read_system_file
+    from bieqno.lab.system_files.reading import PRETRAINED, read_settings, read_system_file
     from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset, entry_numbers
 
-    file = read_system_file(setup)
+    driven = None
+    if inputs is not None:
+        wanted = read_settings(setup).compare
+        _, driven = driving_inputs(inputs, max(wanted.windows, wanted.tuning_windows))
+        filter = filter or Path(PRETRAINED)
+    file = read_system_file(setup, first_of(driven))
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file; --out names a folder")
     for path in sorted(out.iterdir()) if out.exists() else ():
@@ -157,14 +173,15 @@ def compare(
     out.mkdir(parents=True, exist_ok=True)
     check_writable(out / _RESULTS[0])
     used, outcome = filter or out / "filter.bieqno", "nothing was written"
-    command = shlex.join(["bieqno", "compare", str(setup), "--filter", str(used), "--out", str(out)])
+    driving = [] if inputs is None else ["--inputs", str(inputs)]
+    command = shlex.join(["bieqno", "compare", str(setup), "--filter", str(used), "--out", str(out), *driving])
     with interruptible(lambda: outcome):
         if filter is None:
             learned = _train(file)
             save_filter(used, learned)
             outcome = f"the trained filter is in {used}; continue with: {command}"
         else:
-            learned = file.load_filter(filter)
+            learned = file.load_filter(filter, first_of(driven))
         name, wanted = type(learned).__name__.removeprefix("Local"), file.settings.compare
         shown = {name: learned, "pretrained EnNF": file.load_filter(Path(PRETRAINED))}
         if str(filter) == PRETRAINED:
@@ -173,8 +190,8 @@ def compare(
             entries, truth = compare_filters_on(
                 file.system, shown, sizes=wanted.sizes, truths=wanted.truths, windows=wanted.windows,
                 burn_in=wanted.burn_in, tuning=(wanted.tuning_truths, wanted.tuning_windows),
-                inflation=wanted.inflation, radius=wanted.radius, trials=file.trials, on_progress=on_progress,
-                key=jax.random.fold_in(jax.random.key(file.settings.seed), 2),
+                inflation=wanted.inflation, radius=wanted.radius, trials=partial(file.trials, inputs=driven),
+                on_progress=on_progress, key=jax.random.fold_in(jax.random.key(file.settings.seed), 2),
             )  # fmt: skip
     arrays = entries_dataset(entries, truth, window=file.window)
     save_dataset(arrays, out / "comparison.nc")

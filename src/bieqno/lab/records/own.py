@@ -65,19 +65,32 @@ def own_record(
             raise ValueError(
                 f"there are no inputs at {outside[0]}, when something was observed: {len(outside)} such rows"
             )
-        gaps = driven.isna().any(axis=1)
-        if gaps.any():
-            raise ValueError(
-                f"the inputs of {times[gaps.to_numpy()][0]} have a gap; fill it: a model needs all of them"
-            )
+        _check_no_gaps(driven)
     values = seen[names].reindex(times).to_numpy(float)
     if not np.isfinite(values).any():
         raise ValueError("nothing was observed: all values are missing")
     lengths = _lengths(times)
     if driven is None and np.ptp(lengths) <= EVEN * lengths.mean():
         return OwnRecord(times, tuple(names), values, None)
-    own = {} if driven is None else {name: driven[name].to_numpy(float) for name in driven}
-    return OwnRecord(times, tuple(names), values, own | {LENGTH: lengths})
+    return OwnRecord(times, tuple(names), values, _with_lengths(times, driven))
+
+
+def own_inputs(table: pd.DataFrame) -> tuple[pd.Index, dict[str, Float[np.ndarray, "T"]]]:
+    """Return times and what drives the model from a table whose first column holds dates or times, one row per window."""
+    driven = _by_time(table, "inputs")
+    _check_no_gaps(driven)
+    return driven.index, _with_lengths(driven.index, driven)
+
+
+def _with_lengths(times: pd.Index, driven: pd.DataFrame | None) -> dict[str, Float[np.ndarray, "T"]]:
+    own = {} if driven is None else {str(name): driven[name].to_numpy(float) for name in driven}
+    return own | {LENGTH: _lengths(times)}
+
+
+def _check_no_gaps(driven: pd.DataFrame) -> None:
+    gaps = driven.isna().any(axis=1).to_numpy()
+    if gaps.any():
+        raise ValueError(f"the inputs of {driven.index[gaps][0]} have a gap; fill it: a model needs all of them")
 
 
 def _by_time(table: pd.DataFrame, what: str) -> pd.DataFrame:

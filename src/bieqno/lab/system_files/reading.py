@@ -3,7 +3,7 @@
 import functools
 import os
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +62,15 @@ class SystemFile:
         """Return the standard deviation of the first ensemble: as given, or as a free run tells."""
         return self.system.first_spread(key=jax.random.key(self.settings.seed))
 
-    def trials(self, windows: int, *, truths: int, members: int, key: PRNGKeyArray) -> Trials:
-        """Simulate truths with observations and first ensembles; the error law is evaluated at the observed value."""
+    def trials(
+        self, windows: int, *, truths: int, members: int, inputs: Mapping[str, Array] | None = None, key: PRNGKeyArray
+    ) -> Trials:
+        """Simulate truths with observations and first ensembles; the error law is evaluated at the observed value.
+
+        A driven model is given the first of its `inputs`, which all truths share.
+        """
         how: dict[str, Any] = {"members": members, "spread": self.spread, "disturbance": self.spread}
+        how["inputs"] = None if inputs is None else {name: series[:windows] for name, series in inputs.items()}
         trials = make_trials(self.system, windows, truths=truths, **how, key=key)
         observations = jax.vmap(lambda series: series.rebuilt())(trials.twins.observations)
         return eqx.tree_at(lambda t: t.twins.observations, trials, observations)
@@ -134,18 +140,24 @@ class _Named:
         return _outside(self.settings.model, self.find("model", "bmi", lambda item: item), self.path, state)
 
 
-def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
-    """Read a system file and import what it names; what is wrong is a ValueError that names file and key.
-
-    Inputs are those of one window, with which a model that is driven can be tried.
-    """
+def read_settings(path: Path) -> Settings:
+    """Read the numbers and names of a system file; what is wrong is a ValueError that names file and key."""
     try:
-        settings = check_table(Settings, tomllib.loads(path.read_text(encoding="utf-8")))
+        settings: Settings = check_table(Settings, tomllib.loads(path.read_text(encoding="utf-8")))
         _check_numbers(settings)
     except ValueError as error:  # of TOML, too
         raise ValueError(f"{path}: {error}") from error
     except RecursionError as error:
         raise ValueError(f"{path}: tables or lists are nested too deeply") from error
+    return settings
+
+
+def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
+    """Read a system file and import what it names; what is wrong is a ValueError that names file and key.
+
+    Inputs are those of one window, with which a model that is driven can be tried.
+    """
+    settings = read_settings(path)
     named = _Named(path, settings)
     vector = "a state, a vector of numbers"
     state = jnp.asarray(named.find("model", "state", lambda item: check_array(item, vector, (None,))), float)

@@ -45,16 +45,19 @@ def read_observations(path: Path, file: SystemFile, variable: str | None = None)
     return Series(Observations.of(jnp.asarray(values, float)), found, data["truth"].values if has_truth else None)
 
 
-def observations_dataset(twin: Twin, file: SystemFile) -> xr.Dataset:
-    """Return a simulated series as `read_observations` reads it, with its truth."""
+def observations_dataset(twin: Twin, file: SystemFile, times: Any = None) -> xr.Dataset:
+    """Return a simulated series as `read_observations` reads it, with its truth; at `times` where a model is driven."""
     observed = np.where(twin.observations.mask, twin.observations.value, np.nan)
-    times = file.window * np.arange(1, len(observed) + 1)
+    about = {"axis": "T"}
+    if times is None:
+        times = file.window * np.arange(1, len(observed) + 1)
+        about |= {"units": "1", "long_name": "model time since the start"}
     return xr.Dataset(
         {
             "observed": (("time", "observation"), observed, {"long_name": "observed values, missing where NaN"}),
             "truth": (("time", "state"), np.asarray(twin.truth), {"long_name": "true state"}),
         },
-        {"time": ("time", times, {"axis": "T", "units": "1", "long_name": "model time since the start"})},
+        {"time": ("time", np.asarray(times), about)},
         {"Conventions": "CF-1.11", "source": "bieqno", "title": "Simulated observations"},
     )
 
