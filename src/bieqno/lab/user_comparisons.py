@@ -47,7 +47,7 @@ def compare_filters_on(
 
     `tuning` is the number and length of the truths that the classical filters are tuned on, over the values of `inflation` and,
     where the system has places, of `radius` (none: `suitable_radii`). `trials` makes trials from a number of windows, `truths`,
-    `members` and a `key`; None for `make_trials` of the system. Return an outcome for each filter and size, and the unseen truths.
+    `members` and a `key`; None for `make_trials` of the system. Return outcomes by filter and size, and the unseen truths.
     """
     test_key, tuning_key, run_key = jax.random.split(key, 3)
     make = partial(da.make_trials, system) if trials is None else trials
