@@ -40,7 +40,8 @@ def _terminal_bar(*columns: Any) -> Progress:
     """Return a bar on standard error, which is shown on a terminal only, not in logs."""
     hidden = not (sys.stderr.isatty() and sys.stdout.isatty())
     shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
-    return Progress(*shown, console=Console(stderr=True), disable=hidden)
+    # Rich forgets steps of more than half a minute ago, and parts that take longer would have no remaining time.
+    return Progress(*shown, console=Console(stderr=True), disable=hidden, speed_estimate_period=3600.0)
 
 
 @contextmanager

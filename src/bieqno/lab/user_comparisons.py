@@ -73,7 +73,7 @@ def suitable_radii(system: da.System) -> list[float]:
     """Return radii to try in the units of a system's places: those that the base of a `LocalEnNF` is tuned over.
 
     Example:
-        >>> ring = da.Places.grid(400, period=4e5)  # one place in a thousand metres
+        >>> ring = da.Places(1e3 * np.arange(400)[:, None], period=4e5)  # a place every thousand metres
         >>> suitable_radii(da.System(da.Lorenz96(400), da.Observation(range(400), 1.0), np.full(400, 8.0), ring))
         [2000.0, 4000.0, 7000.0, 12000.0, 20000.0, 40000.0]
     """
