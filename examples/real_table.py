@@ -39,11 +39,11 @@ print(f"90 % intervals hold {np.mean((lower <= new_y) & (new_y <= upper)):.0%} o
 print("chance of more than 200, first five:", np.round(1 - law.cdf(200.0)[:5], 2))
 
 # %% Picture
-order = np.argsort(law.mean)
+order = np.argsort(law.mean())
 figure = Figure(figsize=(7.2, 2.8), layout="constrained")
 axes = figure.subplots()
 axes.vlines(np.arange(100), lower[order], upper[order], color="#0072b2", alpha=0.4, label="90 % interval")
-axes.plot(law.mean[order], color="#0072b2", label="mean")
+axes.plot(law.mean()[order], color="#0072b2", label="mean")
 axes.plot(new_y.to_numpy()[order], "k.", markersize=4, label="observed")
 axes.set(xlabel="new patients, ordered by prediction", ylabel="progression")
 axes.legend(fontsize=8, loc="upper left")

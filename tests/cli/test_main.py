@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import bieqno as package
-from bieqno.cli.output import alone, write_page
+from bieqno.cli.output import _terminal_bar, alone, write_page
 
 COMMAND = Path(sys.executable).with_name("bieqno")
 
@@ -161,3 +161,13 @@ def test_ctrl_c_while_modules_are_imported_is_no_traceback(tmp_path):
     code = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
     done = subprocess.run(code, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "raised\n", "")
+
+
+def test_parts_that_take_minutes_have_a_remaining_time():
+    clock, bar = [0.0], _terminal_bar()
+    bar.get_time = lambda: clock[0]
+    task = bar.add_task("compare", total=20)
+    for done in (1, 2, 3, 4):
+        clock[0] += 60
+        bar.update(task, completed=done)
+    assert bar.tasks[0].time_remaining == 16 * 60

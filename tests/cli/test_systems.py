@@ -293,7 +293,6 @@ def test_places_say_where_variables_and_observations_are(folder, tmp_path):
         ("period = 12.0", "period = [12.0, 3.0]", "'period' has 2 numbers, 'positions' have 1 coordinates"),
         ("burn_in = 2", "burn_in = 12", "it is 12 of 12 'windows'"),
         ("seed = 0", "seed = ", "setup.toml: Invalid value"),
-        ("radius = [3.0]", "", "needs values of 'radius'"),
         (
             "my_model:observation",
             'my_model:observation"\nplaces = "my_model:state',

@@ -1,5 +1,7 @@
 """An exported filter gives the same analysis elsewhere: by StableHLO, by ONNX Runtime, and from C and Fortran."""
 
+import ast
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -51,6 +53,14 @@ def test_stablehlo_takes_any_number_of_members(filter, system, tmp_path):
         ensemble, noise = ensembles(N)
         expected = jax.jit(analysis_of(filter, system))(ensemble, OBSERVED, noise)
         np.testing.assert_allclose(stored.call(ensemble, OBSERVED, noise), expected, atol=1e-5)
+
+
+def test_its_program_pads_between_no_values(filter, system):
+    """Which ONNX cannot express; seen here also where the converter is not installed."""
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((4, n), (m,), (4, n))]
+    program = re.sub(r"np\.int64\((-?\d+)\)", r"\1", str(jax.make_jaxpr(analysis_of(filter, system))(*shapes)))
+    paddings = [ast.literal_eval(found) for found in re.findall(r"padding_config=(\(\(.*?\),?\))", program)]
+    assert all(between == 0 for padding in paddings for _, _, between in padding)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from scipy.stats import norm
 from sklearn.compose import make_column_transformer
-from sklearn.model_selection import KFold, cross_val_score
+from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -50,8 +50,19 @@ def test_pipelines_column_transformers_and_frames():
     assert pipeline.score(table, y) > 0.8
     mean, std = pipeline.predict(table[:4], return_std=True)
     law = pipeline[-1].predict_distribution(pipeline[:-1].transform(table[:4]))
-    assert (law.mean == mean).all()
-    assert (law.std == std).all()
+    assert (law.mean() == mean).all()
+    assert (law.std() == std).all()
+    assert (law.var() == std**2).all()
+
+
+def test_a_grid_search_over_a_pipeline():
+    pipeline = make_pipeline(StandardScaler(), PretrainedGGPRegressor(correction=False))
+    grid = GridSearchCV(
+        pipeline, {"pretrainedggpregressor__alpha": [1e-6, 4.0]}, cv=KFold(2, shuffle=True, random_state=0)
+    )
+    grid.fit(X, np.sin(3 * X[:, 0]))
+    assert grid.best_params_ == {"pretrainedggpregressor__alpha": 1e-6}
+    assert grid.best_estimator_.predict(NEW, return_std=True)[1].shape == (5,)
 
 
 def test_cross_validation_in_two_processes():
@@ -78,7 +89,7 @@ def test_a_distribution_agrees_with_what_the_regressor_says(skewed):
 
 def test_a_distribution_of_several_outputs(fitted):
     law = fitted.predict_distribution(NEW)
-    assert law.mean.shape == law.cdf(0.0).shape == (5, 2)
+    assert law.mean().shape == law.cdf(0.0).shape == (5, 2)
     assert law.ppf([0.1, 0.9]).shape == (2, 5, 2)
     assert law.sample(7).shape == (7, 5, 2)
-    np.testing.assert_allclose(law.log_pdf(1.0), norm.logpdf(1.0, law.mean, law.std), rtol=1e-6)
+    np.testing.assert_allclose(law.log_pdf(1.0), norm.logpdf(1.0, law.mean(), law.std()), rtol=1e-6)

@@ -40,7 +40,8 @@ def _terminal_bar(*columns: Any) -> Progress:
     """Return a bar on standard error, which is shown on a terminal only, not in logs."""
     hidden = not (sys.stderr.isatty() and sys.stdout.isatty())
     shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
-    return Progress(*shown, console=Console(stderr=True), disable=hidden)
+    # Rich forgets steps of more than half a minute ago, and parts that take longer would have no remaining time.
+    return Progress(*shown, console=Console(stderr=True), disable=hidden, speed_estimate_period=3600.0)
 
 
 @contextmanager
@@ -60,8 +61,9 @@ def training_bar(label: str) -> Iterator[Listener]:
         >>> with training_bar("training") as on_progress:
         ...     on_progress(Progress(10, 20, 0.5, 0.4, 0, 1.0, 1.0))
     """
-    with _terminal_bar(TextColumn("{task.completed}/{task.total} steps{task.fields[scores]}")) as bar:
-        task, validation = bar.add_task(label, total=None, scores=""), ""
+    with _terminal_bar(TextColumn("{task.fields[told]}")) as bar:
+        # The first that a training tells comes after tuning and compilation, which take a minute.
+        task, validation = bar.add_task(label, total=None, told="tuning and compiling"), ""
 
         def update(progress: Any) -> None:
             nonlocal validation
@@ -70,7 +72,8 @@ def training_bar(label: str) -> Iterator[Listener]:
             if progress.reference is not None:
                 validation = f"{validation.partition(' (')[0]} (tuned base {progress.reference:.4g})"
             scores = f", loss {progress.loss:.4g}{validation}" if math.isfinite(progress.loss) else ", compiling"
-            bar.update(task, completed=progress.step, total=progress.steps or None, scores=scores)
+            steps = f"{progress.step}/{progress.steps} steps" if progress.steps else f"{progress.step} steps"
+            bar.update(task, completed=progress.step, total=progress.steps or None, told=steps + scores)
 
         yield update
 

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from jax.extend import core
 from jaxtyping import Array, Float
 
-from bieqno.assimilation import Filter, LocalEnNF, System
+from bieqno.assimilation import Filter, LocalEnNF, Observation, System
+from bieqno.assimilation.observation_operators import Components
 from bieqno.persistence.tensorfile import replace_file
 
 INPUTS, OUTPUT = ("ensemble", "observed", "noise"), "posterior"
@@ -58,8 +59,13 @@ def analysis_of(filter: Filter, system: System) -> Analysis:
             "train it longer, or with more truths of these sizes, and export it then"
         )
 
+    observation = system.observation
+    if isinstance(observation.operator, Components):
+        # The derivative of a slice, which a range of components is, pads between values: ONNX does not.
+        observation = Observation(observation.operator.numbers, observation.error)
+
     def analysis(ensemble: Array, observed: Array, noise: Array) -> Array:
-        window = system.observation.window(observed)
+        window = observation.window(observed)
         return filter.analyse_with(noise, ensemble, window, jnp.ones(ensemble.shape[0], bool))
 
     return analysis

@@ -39,7 +39,7 @@ def compare_filters_on(
     burn_in: int,
     tuning: tuple[int, int],
     inflation: Sequence[float] = twins.INFLATIONS,
-    radius: Sequence[float] = twins.RADII,
+    radius: Sequence[float] = (),
     trials: Callable[..., da.Trials] | None = None,
     on_progress: OnProgress | None = None,
     key: PRNGKeyArray,
@@ -47,8 +47,8 @@ def compare_filters_on(
     """Run ready filters beside all classical ones, tuned for every ensemble size, on truths that none of them has seen.
 
     `tuning` is the number and length of the truths that the classical filters are tuned on, over the values of `inflation` and,
-    where the system has places, of `radius`. `trials` makes trials from a number of windows, `truths`, `members` and a `key`;
-    None for `make_trials` of the system. Return an outcome for each filter and size, and the unseen truths.
+    where the system has places, of `radius` (none: `suitable_radii`). `trials` makes trials from a number of windows, `truths`,
+    `members` and a `key`; None for `make_trials` of the system. Return outcomes by filter and size, and the unseen truths.
     """
     test_key, tuning_key, run_key = jax.random.split(key, 3)
     make = partial(da.make_trials, system) if trials is None else trials
@@ -62,13 +62,27 @@ def compare_filters_on(
 
     run, ready = _silent(on_progress), {"baseline": twins.no_assimilation, **filters}
     methods = [Method(name, partial(twins.run_filter, filter)) for name, filter in ready.items()]
-    opponents = twins.classical_filters(system, inflation=inflation, radius=radius).values()
+    opponents = twins.classical_filters(system, inflation=inflation, radius=radius or suitable_radii(system)).values()
     methods += [twins.tuned(opponent, run) for opponent in opponents]
     about = [{"ensemble_size": size, "protocol": "unseen"} for size in sizes]
     cases = [Case(f"N={size}", partial(draw, size), about=own) for size, own in zip(sizes, about, strict=True)]
     plan = [(case, method) for case in cases for method in methods]
     outcomes = compare(run, plan, twins.score_filter, keep=("mean", *twins.KEPT_SCORES))
     return outcomes, np.asarray(draw(sizes[0], 0).trials.twins.truth)
+
+
+def suitable_radii(system: da.System) -> list[float]:
+    """Return radii to try in the units of a system's places: those that the base of a `LocalEnNF` is tuned over.
+
+    Example:
+        >>> ring = da.Places(1e3 * np.arange(400)[:, None], period=4e5)  # a place every thousand metres
+        >>> suitable_radii(da.System(da.Lorenz96(400), da.Observation(range(400), 1.0), np.full(400, 8.0), ring))
+        [2000.0, 4000.0, 7000.0, 12000.0, 20000.0, 40000.0]
+    """
+    if system.places is None or system.observation_places is None:
+        return []  # no local filters
+    own = system.neighbourhoods().radius
+    return [round(share * own, 12) for share in da.LocalEnNF.base_settings["radius"]]
 
 
 def entry_numbers(entry: Outcome[twins.TwinTest]) -> dict[str, Any]:

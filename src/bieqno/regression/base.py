@@ -190,9 +190,9 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         return self._stack([mixture_quantiles(process, rows, probabilities) for process in self.processes_], axis=1)
 
     def predict_distribution(self, X: Table) -> PredictedDistribution:
-        """Return the distribution of new noisy values at `X`: mean, std, ppf, cdf, log_pdf and joint samples.
+        """Return the distribution of new noisy values at `X`: mean, std, var, ppf, cdf, log_pdf and joint samples.
 
-        It is not called `predict_proba`, of which scikit-learn expects an array.
+        It is what skpro calls `predict_proba`, a name that scikit-learn's estimator checks forbid to regressors.
         """
         return PredictedDistribution(self, X, self._possible_inputs(X))
 

@@ -28,7 +28,7 @@ class Regressor(Protocol):
 
 
 class PredictedDistribution:
-    """The distribution of new noisy values at some rows, as scikit-learn's `predict_proba` has it for classes.
+    """The distribution of new noisy values at some rows, with the methods of skpro's and SciPy's distributions.
 
     Methods take and return arrays of one value per row, ``(n,)``, or ``(n, outputs)`` for several outputs. They are
     about each row by itself; `sample` is joint.
@@ -37,7 +37,7 @@ class PredictedDistribution:
         >>> from bieqno import PretrainedGGPRegressor
         >>> X = np.linspace(0, 1, 40)[:, None]
         >>> law = PretrainedGGPRegressor(correction=False).fit(X, np.sin(6 * X[:, 0])).predict_distribution(X[:3])
-        >>> law.mean.shape, law.ppf(0.5).shape, law.ppf([0.05, 0.95]).shape, law.sample(10).shape
+        >>> law.mean().shape, law.ppf(0.5).shape, law.ppf([0.05, 0.95]).shape, law.sample(10).shape
         ((3,), (3,), (2, 3), (10, 3))
         >>> np.round(law.cdf(law.ppf(0.9)), 6).tolist()
         [0.9, 0.9, 0.9]
@@ -52,15 +52,17 @@ class PredictedDistribution:
         mean, std = self._model.predict(self._X, return_std=True)
         return mean, std
 
-    @property
     def mean(self) -> np.ndarray:
-        """Mean of each row."""
+        """Return the mean of each row."""
         return self._moments[0]
 
-    @property
     def std(self) -> np.ndarray:
-        """Standard deviation of each row."""
+        """Return the standard deviation of each row."""
         return self._moments[1]
+
+    def var(self) -> np.ndarray:
+        """Return the variance of each row."""
+        return self._moments[1] ** 2
 
     def ppf(self, probability: float | Sequence[float] | np.ndarray) -> np.ndarray:
         """Return a quantile of each row; several probabilities run along further axes in front."""

@@ -220,8 +220,6 @@ def _check_numbers(settings: Settings) -> None:
     if compare.burn_in >= compare.windows:
         found = f"it is {compare.burn_in} of {compare.windows} 'windows'"
         raise ValueError(f"'burn_in' in [compare] leaves nothing: {found}")
-    if placed and not compare.radius:
-        raise ValueError("where places or positions are given, [compare] needs values of 'radius' to try")
     if model.places and (model.positions or model.period):
         raise ValueError("'places' in [model] hold positions and period; leave those out")
     if not placed and (observation.places or observation.positions):

@@ -133,7 +133,7 @@ class CompareTable(NamedTuple):
     tuning_truths: Count = 4  # other truths, on which the classical filters are tuned
     tuning_windows: Several = 100
     inflation: tuple[Positive, ...] = (1.0, 1.02, 1.05, 1.1, 1.2, 1.35)  # values to try
-    radius: tuple[Positive, ...] = ()  # values to try where places are known: where an observation's influence ends
+    radius: tuple[Positive, ...] = ()  # where an observation's influence ends; () for values that suit the places
 
 
 # By table: the key that chooses its class, and the classes, the default first.
