@@ -192,6 +192,8 @@ def workers(count=4, members=20, windows=50):
     print(
         f"{len(pools) - 1} workers killed in {windows} windows: {int(found.lost.sum())} members lost, same bits: {same}"
     )
+    assert same
+    assert not found.lost.any()
 
 
 def members(share=0.1, count=20, windows=50, trials=24):
@@ -211,6 +213,8 @@ def members(share=0.1, count=20, windows=50, trials=24):
     ratio = np.array(errors)[:, 1] / np.array(errors)[:, 0]
     print(f"all {trials}: {plain:.4f} without losses, {with_losses:.4f} with: {with_losses / plain - 1:+.1%}")
     print(f"median ratio {np.median(ratio):.3f}, above 1 for {int((ratio > 1).sum())} truths")
+    assert abs(with_losses / plain - 1) <= 0.05
+    assert abs(np.median(ratio) - 1) <= 0.05
 
 
 if __name__ == "__main__":

@@ -107,6 +107,22 @@ def test_a_process_that_dies_is_replaced(outside, models, plain, tmp_path):
         outside.assimilate(models.kills_its_worker, given, tmp_path / "again")
 
 
+def test_a_pool_that_loses_a_tenth_of_its_workers(outside, models, tmp_path):
+    """Over 50 windows, N = 20: no member is lost, and the analyses are those of a pool that loses none."""
+    pools, how = [], {"windows": 50, "members": 20}
+    context = get_context("forkserver")  # of a process without JAX, in milliseconds
+    context.set_forkserver_preload(["outside_model"])
+
+    def pool():
+        pools.append(ProcessPoolExecutor(2, mp_context=context))
+        return pools[-1]
+
+    run = outside.assimilate(models.kills_workers_at_random, pool, tmp_path / "lossy", **how)
+    assert 5 <= len(pools) - 1 <= 15
+    assert run.lost.tolist() == [0] * 50
+    assert equal(run, outside.assimilate(models.run_one, Plain(), tmp_path / "sound", **how))
+
+
 def test_who_kills_its_worker_is_lost_and_nobody_else(outside, models, tmp_path):
     """In both of its tries the others go down with it."""
     loky = pytest.importorskip("loky")
@@ -143,6 +159,23 @@ def test_dask_with_a_worker_killed_in_a_window(outside, models, plain, tmp_path)
 def child(*words, **named):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen([*map(str, words)], env=environment, **named)
+
+
+def test_mpi_with_two_ranks(outside, plain, tmp_path):
+    pytest.importorskip("mpi4py.futures")
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    if not mpiexec.exists():
+        pytest.skip("mpich is not installed beside this Python")
+    words = (mpiexec, "-n", "2", sys.executable, HERE / "outside_driver.py", tmp_path, "run_one", "mpi")
+    assert child(*words).wait(timeout=240) == 0
+    assert equal(outside.assimilate(never, Plain(), tmp_path), plain)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", ["kills", "workers", "members"])
+def test_what_a_run_survives_at_length(what):
+    """20 drivers killed at random moments; a pool that loses workers; members that fail for good: the script has the bars."""
+    assert child(sys.executable, HERE.parents[1] / "benchmarks" / "outside.py", what).wait() == 0
 
 
 def never(state, **given):
