@@ -278,6 +278,17 @@ def test_wrong_arguments_are_refused_before_a_member_runs(models, tmp_path):
         cycle_outside(ETKF(), System(jnp.sin, Observation([0], 1.0), jnp.ones(8)), start, seen, **how)
 
 
+def test_a_member_has_the_seed_that_it_has_in_a_compiled_run(models, tmp_path):
+    """A function of key, window and member: `cycle` and `cycle_outside` give one run."""
+    system = System(Members(models.run_one, Plain()), Observation(range(8), 1.0), jnp.full(8, 8.0))
+    start, seen = 8.0 + jax.random.normal(jax.random.key(0), (4, 8)), Observations.of(jnp.full((3, 8), 8.0))
+    how = {"first_window": 5, "key": jax.random.key(1)}
+    inside = cycle(ETKF(), system, start, seen, **how)
+    outside = cycle_outside(ETKF(), system, start, seen, folder=tmp_path, **how)
+    np.testing.assert_allclose(outside.kept["mean"], inside.kept["mean"], atol=1e-4)
+    assert np.abs(np.diff(inside.kept["mean"], axis=0)).max() > 0.1
+
+
 def test_new_observations_continue_a_complete_run(outside, models, tmp_path):
     """Those of the driver are other ones for another length, so the series is made here."""
     values, start, key = jax.random.normal(jax.random.key(0), (3, 8)), jnp.eye(3, 8), jax.random.key(1)
