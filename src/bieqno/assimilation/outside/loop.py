@@ -153,7 +153,7 @@ class _Analysis(eqx.Module):
     key: PRNGKeyArray
 
     @eqx.filter_jit
-    def __call__(self, window: Any, start: Array, after: Array, seen: Observations, state: PyTree[Any]) -> Run:
+    def __call__(self, window: Any, start: Array, after: Any, seen: Observations, state: PyTree[Any]) -> Run:
         system = eqx.tree_at(lambda s: s.model, self.system, _Given(after))
         how: Any = {"record": self.record, "first_window": window, "survivors": self.survivors, "state": state}
         return cycle(self.filter, system, start, seen, **how, key=self.key)
