@@ -1,6 +1,7 @@
 """Models outside JAX: what `cycle_outside` costs beside the model, what it survives, and what lost members cost.
 
 python benchmarks/outside.py overhead    # a model of 50 ms per member, on threads and on Dask, beside the ideal
+python benchmarks/outside.py dask        # what a member costs Dask: milliseconds of the processor
 python benchmarks/outside.py kills       # `kill -9` of the driver at 20 random moments: resumed to the same bits
 python benchmarks/outside.py workers     # a pool that loses 10 % of its workers in every window
 python benchmarks/outside.py members     # 10 % of the members fail in every window: counts, and the error of the analysis
@@ -138,6 +139,29 @@ def rounds(executor, members, windows):
         wait([executor.submit(sleeps, np.zeros(SIZE)) for _ in range(members)])
 
 
+def processor(windows=20, members=20):
+    """Print the milliseconds of the processor that a member of no work costs Dask, submitted alone or in one graph."""
+    import psutil
+    from distributed import Client, LocalCluster
+
+    cluster = LocalCluster(n_workers=2, threads_per_worker=10, dashboard_address=":0")
+    with cluster, Client(cluster, set_as_default=False) as client:
+        executor, state = client.get_executor(pure=False), np.zeros(SIZE)
+        processes = [psutil.Process(), *map(psutil.Process, client.run(os.getpid).values())]
+        ways = {
+            "submitted alone": lambda: wait([executor.submit(sleeps, state) for _ in range(members)]),
+            "in one graph": lambda: client.gather(client.map(sleeps, [state] * members, pure=False)),
+        }
+        for name, way in ways.items():
+            way()
+            before = [sum(process.cpu_times()[:2]) for process in processes]
+            for _ in range(windows):
+                way()
+            taken = [sum(p.cpu_times()[:2]) - was for p, was in zip(processes, before, strict=True)]
+            own, others = (1e3 * x / windows / members for x in (taken[0], sum(taken[1:])))
+            print(f"{name}: client and scheduler {own:.1f} ms, workers {others:.1f} ms per member", flush=True)
+
+
 def seconds(call):
     begin = time.perf_counter()
     call()
@@ -192,6 +216,8 @@ def workers(count=4, members=20, windows=50):
     print(
         f"{len(pools) - 1} workers killed in {windows} windows: {int(found.lost.sum())} members lost, same bits: {same}"
     )
+    assert same
+    assert not found.lost.any()
 
 
 def members(share=0.1, count=20, windows=50, trials=24):
@@ -211,8 +237,10 @@ def members(share=0.1, count=20, windows=50, trials=24):
     ratio = np.array(errors)[:, 1] / np.array(errors)[:, 0]
     print(f"all {trials}: {plain:.4f} without losses, {with_losses:.4f} with: {with_losses / plain - 1:+.1%}")
     print(f"median ratio {np.median(ratio):.3f}, above 1 for {int((ratio > 1).sum())} truths")
+    assert abs(with_losses / plain - 1) <= 0.05
+    assert abs(np.median(ratio) - 1) <= 0.05
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:] or ("overhead", "kills", "workers", "members"):
-        {"overhead": overhead, "kills": kills, "workers": workers, "members": members}[name]()
+    for name in sys.argv[1:] or ("overhead", "dask", "kills", "workers", "members"):
+        {"overhead": overhead, "dask": processor, "kills": kills, "workers": workers, "members": members}[name]()

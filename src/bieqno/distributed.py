@@ -3,6 +3,7 @@
 Every process runs the same program. An array that is spread over a mesh is one array, of which each process holds a part.
 """
 
+import math
 import os
 from typing import Any, TypeVar
 
@@ -62,7 +63,18 @@ def free(given: Mesh) -> Mesh:
     return Mesh(given.devices, given.axis_names)
 
 
-def spread(tree: T, over: Mesh, *axes: str | None) -> T:
+def dividing(size: int, over: Mesh, axes: tuple[str, ...] | None = None) -> tuple[str, ...] | None:
+    """Return some axes of a mesh, by default all, if their devices can hold equal parts of a size; None if they cannot.
+
+    Example:
+        >>> dividing(4, mesh(devices=1))
+        ('space',)
+    """
+    axes = axes or over.axis_names
+    return None if size % math.prod(over.shape[axis] for axis in axes) else axes
+
+
+def spread(tree: T, over: Mesh, *axes: str | tuple[str, ...] | None) -> T:
     """Return a tree whose arrays are on a mesh: their axes along those named, by default a copy for each device.
 
     All processes give the same values, or arrays that are on several processes already.

@@ -1,4 +1,4 @@
-"""A run of the tests in a process of its own: ``python outside_driver.py FOLDER MODEL``, to be killed."""
+"""A run of the tests in a process of its own, to be killed, or by MPI: ``python outside_driver.py FOLDER MODEL [mpi]``."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -26,5 +26,12 @@ def assimilate(run_one, executor, folder, windows=WINDOWS, members=MEMBERS, **op
 
 
 if __name__ == "__main__":
-    folder, model = sys.argv[1:]
-    assimilate(getattr(outside_model, model), lambda: ThreadPoolExecutor(2), Path(folder))
+    folder, model, *mpi = sys.argv[1:]
+    if mpi:
+        from mpi4py.futures import MPICommExecutor
+
+        with MPICommExecutor() as executor:
+            if executor is not None:  # the other ranks wait for members
+                assimilate(getattr(outside_model, model), executor, Path(folder))
+    else:
+        assimilate(getattr(outside_model, model), lambda: ThreadPoolExecutor(2), Path(folder))

@@ -41,6 +41,14 @@ def kills_its_worker_once(state, *, member, window, folder, **given):
     return run_one(state, member=member, window=window, folder=folder, **given)
 
 
+def kills_workers_at_random(state, *, member, window, folder, **given):
+    """In one of five windows one of 20 members kills the process that runs it: a tenth of two workers per window."""
+    chance = np.random.default_rng([7, window])
+    if chance.random() < 0.2 and member == chance.integers(20) and "again" not in folder.name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return run_one(state, member=member, window=window, folder=folder, **given)
+
+
 def kills_its_worker(state, *, member, **given):
     if member == 1:
         time.sleep(0.2)

@@ -20,12 +20,14 @@ from bieqno.assimilation import (
     Inflated,
     LocalEnNF,
     Lorenz96,
+    NoisyModel,
     Observation,
     Observations,
     Places,
     System,
     cycle,
     cycle_chunks,
+    forecast,
     load_dataset,
     make_trials,
     read_chunks,
@@ -34,6 +36,7 @@ from bieqno.assimilation import (
 )
 from bieqno.assimilation.dataset import netcdf
 from bieqno.assimilation.division import Divided, divide
+from bieqno.assimilation.models.forecast import AbstractEnsembleModel
 
 KEY = jax.random.key(0)
 
@@ -141,8 +144,8 @@ def train_on(mesh, folder=None, steps=6):
     return fit(MLP(1, 1, width=4, key=KEY), loss, draw, steps=steps, validate=validate, key=KEY, **how).module
 
 
-@pytest.mark.long
-def test_two_processes_give_the_result_of_one(tmp_path):
+@pytest.mark.parametrize("resumed", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_two_processes_give_the_result_of_one(tmp_path, resumed):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
@@ -166,7 +169,8 @@ def test_two_processes_give_the_result_of_one(tmp_path):
         assert [path.name for path in (tmp_path / "training").iterdir()] == ["checkpoint.bieqno"]
 
     trained_by(2, steps=6)
-    trained_by(1, steps=8)  # goes on from the checkpoint of both
+    if resumed:
+        trained_by(1, steps=8)  # goes on from the checkpoint of both
 
 
 @pytest.mark.long
@@ -207,15 +211,69 @@ def test_a_run_on_a_mesh_is_that_on_one_device(filter):
     many = run_trials(filter, system, trials, mesh=jax.make_mesh((4,), ("space",)), key=KEY)
     assert many.ensemble.sharding.spec[-1] == "space"
     assert not np.array_equal(one.ensemble, trials.ensembles)
+    same(many, one)
+
+
+def same(many, one):
     for ours, theirs in zip(jax.tree.leaves(many), jax.tree.leaves(one), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (1, 4)])
+def test_members_along_a_second_axis(shape):
+    """Forecasts of some members on each device, analyses of some variables on each."""
+    system, found = ring(), []
+
+    class Watched(AbstractEnsembleModel):
+        def forecast(self, ensemble, *, key):
+            jax.debug.inspect_array_sharding(ensemble, callback=found.append)
+            return forecast(system.model, ensemble, key=key)
+
+    mesh = jax.make_mesh(shape, ("space", "members"))
+    run = run_of(eqx.tree_at(lambda s: s.model, system, Watched()), mesh)
+    same(run, run_of(system))
+    assert {sharding.shard_shape((4, 24)) for sharding in found} == {(4 // shape[1], 24 // shape[0])}
+    with pytest.raises(ValueError, match="one that divides 3 members"):
+        cycle(ETKF(), system, jnp.ones((3, 24)), Observations.of(jnp.ones((1, 6))), mesh=mesh, key=KEY)
+
+
+def test_truths_along_a_second_axis():
+    """Three of them, two at a time; each has its own number, and so its own noise."""
+    system = ring()
+    noisy = eqx.tree_at(lambda s: s.model, system, NoisyModel(system.model, 0.1))
+    filter = Inflated(LETKF(system.neighbours(5.0), 5.0), 1.05)
+    trials = make_trials(noisy, 3, truths=3, members=4, spin=5, key=KEY)
+    mesh = jax.make_mesh((2, 2), ("space", "truths"))
+    many = run_trials(filter, noisy, trials, mesh=mesh, key=KEY)
+    same(many, run_trials(filter, noisy, trials, key=KEY))
+    two = run_trials(filter, noisy, jax.tree.map(lambda x: x[:2], trials), mesh=mesh, key=KEY)
+    assert two.ensemble.sharding.shard_shape((2, 4, 24)) == (1, 4, 12)
+
+
+def collectives(filter, system, mesh):
+    """The bytes of each kind of exchange in a compiled analysis on a mesh, the sizes of what is exchanged."""
+    over = lambda *axes: jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))  # noqa: E731
+    parts = divide(filter, system.observation, system.size, mesh)
+    ensemble = jax.device_put(jnp.ones((4, system.size)), over(None, "space"))
+    value = jax.device_put(jnp.ones(system.observed), over(distributed.dividing(system.observed, mesh)))
+    analyse = eqx.filter_jit(lambda f, z, v: f(z, system.observation.window(v), key=KEY))
+    text = analyse.lower(parts, ensemble, value).compile().compiled.as_text()
+    return re.findall(r"= \w+\[([\d,]*)\][^ ]* (all-gather|all-to-all|collective-permute)\(", text)
+
+
+def test_what_devices_exchange_is_a_halo_and_no_observation_is_everywhere():
+    """On a ring ten times as long they exchange as much; nothing is gathered."""
+    sizes = [ring(size) for size in (96, 960)]
+    short, long = (collectives(LETKF(s.neighbours(5.0), 5.0), s, distributed.mesh()) for s in sizes)
+    assert {kind for _, kind in long} == {"collective-permute"}
+    assert sorted(short) == sorted(long)
 
 
 def test_a_regular_ring_needs_one_list_of_neighbours_whatever_its_length():
     system = ring(96)
     parts = divide(LETKF(system.neighbours(5.0), 5.0), system.observation, 96, distributed.mesh(devices=2), largest=12)
     assert parts.take.shape[0] == 8
-    assert parts.shifts == (1,)
+    assert parts.variable_halo.shifts == (1,)
     assert [leaf.shape for leaf in jax.tree.leaves(parts.parted)] == []
     assert parts.shared[0].neighbours.indices.shape[0] == parts.take.shape[1] < 12 + 2 * 8
 
@@ -245,6 +303,10 @@ def test_a_series_streams_from_one_file_to_another(tmp_path):
     whole = cycle(ETKF(), system, start, Observations.of(values), key=KEY)
     pieces = read_chunks(tmp_path / "obs.nc", 2)
     last = write_chunks(tmp_path / "run.nc", cycle_chunks(ETKF(), system, start, pieces, key=KEY))
+    spread = read_chunks(tmp_path / "obs.nc", 2, mesh=distributed.mesh())
+    for ours, theirs in zip(spread, read_chunks(tmp_path / "obs.nc", 2), strict=True):
+        assert ours.value.sharding.shard_shape(ours.value.shape)[1] == 1
+        assert all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True))
     found = load_dataset(tmp_path / "run.nc")
     np.testing.assert_allclose(found["mean"], whole.kept["mean"], atol=1e-5)
     np.testing.assert_allclose(last.ensemble, whole.ensemble, atol=1e-5)

@@ -107,6 +107,22 @@ def test_a_process_that_dies_is_replaced(outside, models, plain, tmp_path):
         outside.assimilate(models.kills_its_worker, given, tmp_path / "again")
 
 
+def test_a_pool_that_loses_a_tenth_of_its_workers(outside, models, tmp_path):
+    """Over 50 windows, N = 20: no member is lost, and the analyses are those of a pool that loses none."""
+    pools, how = [], {"windows": 50, "members": 20}
+    context = get_context("forkserver")  # of a process without JAX, in milliseconds
+    context.set_forkserver_preload(["outside_model"])
+
+    def pool():
+        pools.append(ProcessPoolExecutor(2, mp_context=context))
+        return pools[-1]
+
+    run = outside.assimilate(models.kills_workers_at_random, pool, tmp_path / "lossy", **how)
+    assert 5 <= len(pools) - 1 <= 15
+    assert run.lost.tolist() == [0] * 50
+    assert equal(run, outside.assimilate(models.run_one, Plain(), tmp_path / "sound", **how))
+
+
 def test_who_kills_its_worker_is_lost_and_nobody_else(outside, models, tmp_path):
     """In both of its tries the others go down with it."""
     loky = pytest.importorskip("loky")
@@ -143,6 +159,23 @@ def test_dask_with_a_worker_killed_in_a_window(outside, models, plain, tmp_path)
 def child(*words, **named):
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.Popen([*map(str, words)], env=environment, **named)
+
+
+def test_mpi_with_two_ranks(outside, plain, tmp_path):
+    pytest.importorskip("mpi4py.futures")
+    mpiexec = Path(sys.executable).with_name("mpiexec")
+    if not mpiexec.exists():
+        pytest.skip("mpich is not installed beside this Python")
+    words = (mpiexec, "-n", "2", sys.executable, HERE / "outside_driver.py", tmp_path, "run_one", "mpi")
+    assert child(*words).wait(timeout=240) == 0
+    assert equal(outside.assimilate(never, Plain(), tmp_path), plain)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("what", ["kills", "workers", "members"])
+def test_what_a_run_survives_at_length(what):
+    """20 drivers killed at random moments; a pool that loses workers; members that fail for good: the script has the bars."""
+    assert child(sys.executable, HERE.parents[1] / "benchmarks" / "outside.py", what).wait() == 0
 
 
 def never(state, **given):
@@ -243,6 +276,17 @@ def test_wrong_arguments_are_refused_before_a_member_runs(models, tmp_path):
         cycle_outside(ETKF(), system, start, seen, **how)
     with pytest.raises(TypeError, match="use cycle for a JAX model"):
         cycle_outside(ETKF(), System(jnp.sin, Observation([0], 1.0), jnp.ones(8)), start, seen, **how)
+
+
+def test_a_member_has_the_seed_that_it_has_in_a_compiled_run(models, tmp_path):
+    """A function of key, window and member: `cycle` and `cycle_outside` give one run."""
+    system = System(Members(models.run_one, Plain()), Observation(range(8), 1.0), jnp.full(8, 8.0))
+    start, seen = 8.0 + jax.random.normal(jax.random.key(0), (4, 8)), Observations.of(jnp.full((3, 8), 8.0))
+    how = {"first_window": 5, "key": jax.random.key(1)}
+    inside = cycle(ETKF(), system, start, seen, **how)
+    outside = cycle_outside(ETKF(), system, start, seen, folder=tmp_path, **how)
+    np.testing.assert_allclose(outside.kept["mean"], inside.kept["mean"], atol=1e-4)
+    assert np.abs(np.diff(inside.kept["mean"], axis=0)).max() > 0.1
 
 
 def test_new_observations_continue_a_complete_run(outside, models, tmp_path):

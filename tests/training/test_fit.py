@@ -235,9 +235,9 @@ def test_microbatches_are_the_same_step():
 
 
 def meshes():
-    """Both ways to make a mesh; four devices are forced by conftest."""
+    """Both ways to make a mesh, of one axis and of two; four devices are forced by conftest."""
     assert len(jax.devices()) == 4
-    return {"Mesh": Mesh(np.array(jax.devices()), ("data",)), "make_mesh": jax.make_mesh((4,), ("data",))}
+    return {"Mesh": Mesh(np.array(jax.devices()), ("data",)), "make_mesh": jax.make_mesh((2, 2), ("space", "truths"))}
 
 
 @pytest.mark.parametrize("way", ["Mesh", "make_mesh"])

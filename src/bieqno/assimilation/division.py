@@ -2,12 +2,15 @@
 
 A state is cut into parts of consecutive variables, one or more for each device. The analysis of a part looks at some more
 variables, its halo, and at the observations near both: which these are follows from the filter's neighbours and the observation
-operator, whatever the places are. Devices exchange halos once per analysis (`ppermute`), and then the same filter analyses
-one part after another. Memory for what happens between is that of one part, so that large states are cut on one device, too.
+operator, whatever the places are. Observations are spread as variables are, in their order. Devices exchange halos of both once
+per analysis (`ppermute`), and then the same filter analyses one part after another. Memory for what happens between is that of
+one part, so that large states are cut on one device, too.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
@@ -42,8 +45,16 @@ class LocalFilter(Protocol):
         """Return the same for a part of the state and some observations, numbered as in these lists."""
 
 
-def divide(filter: Filter, observation: Observation, size: int, mesh: Mesh, *, largest: int = LARGEST) -> Filter:
-    """Return a filter that analyses states of some `size` part by part on a mesh, along its first axis.
+def divide(
+    filter: Filter,
+    observation: Observation,
+    size: int,
+    mesh: Mesh,
+    *,
+    axes: tuple[str, ...] | None = None,
+    largest: int = LARGEST,
+) -> Filter:
+    """Return a filter that analyses states of some `size` part by part on a mesh, along some of its axes or all of them.
 
     A filter that is not local, an observation operator or an error law of one's own stay whole: the compiler decides what
     devices exchange, which may be everything.
@@ -56,10 +67,10 @@ def divide(filter: Filter, observation: Observation, size: int, mesh: Mesh, *, l
         >>> parts.take.shape  # two parts of four variables, each with a halo of two on either side
         (2, 8)
     """
-    devices = mesh.devices.shape[0]
+    axes, mesh = axes or mesh.axis_names, distributed.free(mesh)
+    devices = math.prod(mesh.shape[axis] for axis in axes)
     if size % devices:
         raise ValueError(f"{devices} devices hold as many variables each, which {size} cannot be divided into")
-    mesh = distributed.free(mesh)
     inner = filter
     while isinstance(inner, AbstractWrapper):
         inner = inner.filter
@@ -68,60 +79,76 @@ def divide(filter: Filter, observation: Observation, size: int, mesh: Mesh, *, l
         return distributed.spread(filter, mesh)
     own = size // devices  # variables of a device
     parts = [_Part.of(filter, observation, size, own_numbers) for own_numbers in _cut(size, devices, largest)]
-    sends, shifts, take = _exchange([part.variables for part in parts], size, devices)
+    observed = -(-max(observation.size(size), 1) // devices) * devices  # with those that make it a multiple
+    variable_halo, take = _exchange([part.variables for part in parts], size, devices)
+    observation_halo, find = _exchange([part.observations for part in parts], observed, devices)
     observations, present = _padded([part.observations for part in parts])
     variables, _ = _padded([part.variables for part in parts])
     both = zip(variables, observations, strict=True)
     shared, parted = _stacked(_restricted(filter, observation, *lists) for lists in both)
-    axis = mesh.axis_names[0]
-    lists: tuple[Any, ...] = (take, observations, present, parted, sends)
-    about: Any = (distributed.spread(shared, mesh), mesh, shifts, (len(parts[0].own), own))
-    return Divided(*distributed.spread(lists, mesh, axis), *about)
+    lists: tuple[Any, ...] = (take, find, observations, present, parted, variable_halo, observation_halo)
+    about: Any = (distributed.spread(shared, mesh), mesh, axes, observed, (len(parts[0].own), own))
+    return Divided(*distributed.spread(lists, mesh, axes), *about)
+
+
+class Halo(eqx.Module):
+    """What devices send to each other of something that is spread over them."""
+
+    # Columns that each device sends to the one that is a shift further on.
+    sends: tuple[Int[Array, "d _"] | Int[np.ndarray, "d _"], ...]
+    shifts: tuple[int, ...] = eqx.field(static=True)
+
+    def received(self, own: Array, axes: tuple[str, ...], devices: int) -> Array:
+        """Return a device's own columns and behind them those that it gets from others; inside a `shard_map`."""
+        held = [own]
+        for shift, numbers in zip(self.shifts, self.sends, strict=True):
+            ways = [(device, (device + shift) % devices) for device in range(devices)]
+            held.append(jax.lax.ppermute(own[..., numbers[0]], axes, ways))
+        return jnp.concatenate(held, axis=-1)
 
 
 class Divided(eqx.Module):
     """A local filter with all that its parts need; lists have one row per part, those of one device in sequence."""
 
     take: Int[Array, "p e"]  # variables of a part, its own first, by their place in what the device has with its halo
-    observations: Int[Array, "p k"]
+    find: Int[Array, "p k"]  # the same of its observations
+    observations: Int[Array, "p k"]  # their numbers in the whole
     present: Bool[Array, "p k"]  # false for padding
     parted: PyTree[Any]  # filter, operator and error law of each part, as far as they differ
-    sends: tuple[Int[Array, "d _"], ...]  # what each device sends to the one that is a shift further on
+    variable_halo: Halo
+    observation_halo: Halo
     shared: PyTree[Any]  # filter, operator and error law, as far as they are the same for all parts
     mesh: Mesh = eqx.field(static=True)
-    shifts: tuple[int, ...] = eqx.field(static=True)
+    axes: tuple[str, ...] = eqx.field(static=True)
+    observed: int = eqx.field(static=True)  # values with padding, a multiple of the number of devices
     counts: tuple[int, int] = eqx.field(static=True)  # own variables of a part and of a device
 
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window."""
         white = self.shared[0].noise(ensemble.shape, ensemble.dtype, key=key)
         fields = ensemble[None] if white is None else jnp.stack([ensemble, white])
-        seen = (observed.value, observed.mask, observed.reference, jnp.any(observed.mask))
+        seen: tuple[Array, ...] = (observed.value, observed.mask, observed.reference)
+        missing = self.observed - observed.value.shape[0]
+        if missing:  # what devices do not divide is whole on each of them
+            seen = tuple(jnp.pad(x, (0, missing)) for x in distributed.spread(seen, self.mesh))
         shared, static = eqx.partition(self.shared, eqx.is_array)
-        lists = (self.take, self.observations, self.present, self.parted)
+        lists = (self.take, self.find, self.observations, self.present, self.parted)
+        devices = math.prod(self.mesh.shape[axis] for axis in self.axes)
 
-        def on_device(fields: Any, lists: Any, sends: Any, shared: Any, seen: Any, key: PRNGKeyArray) -> Array:
-            held = self._with_halo(fields, sends)
+        def on_device(fields: Any, seen: Any, lists: Any, halos: Any, shared: Any, anything: Any, key: Any) -> Array:
+            held = halos[0].received(fields, self.axes, devices)
+            heard = tuple(halos[1].received(x, self.axes, devices) for x in seen)
             whole = eqx.combine(shared, static)
             # One part after another: the memory is that of one.
-            found = jax.lax.map(lambda part: _analysed(whole, part, held, seen, key)[:, : self.counts[0]], lists)
-            return self._joined(found)
+            analysed = partial(_analysed, whole, held, heard, anything, key)
+            return self._joined(jax.lax.map(lambda part: analysed(part)[:, : self.counts[0]], lists))
 
-        axis = self.mesh.axis_names[0]
-        everywhere, first = PartitionSpec(), PartitionSpec(axis)
-        specs = (PartitionSpec(None, None, axis), first, first, everywhere, everywhere, everywhere)
-        about: Any = {"mesh": self.mesh, "out_specs": PartitionSpec(None, axis), "check_vma": False}
+        everywhere, first = PartitionSpec(), PartitionSpec(self.axes)
+        specs = (PartitionSpec(None, None, self.axes), first, first, first, everywhere, everywhere, everywhere)
+        about: Any = {"mesh": self.mesh, "out_specs": PartitionSpec(None, self.axes), "check_vma": False}
         spread = jax.shard_map(on_device, in_specs=specs, **about)
-        return spread(fields, lists, self.sends, shared, seen, key)
-
-    def _with_halo(self, fields: Float[Array, "f N c"], sends: tuple[Int[Array, "1 _"], ...]) -> Float[Array, "f N h"]:
-        """Return a device's own columns and behind them those that it gets from others."""
-        axis, devices = self.mesh.axis_names[0], self.mesh.devices.shape[0]
-        held = [fields]
-        for shift, numbers in zip(self.shifts, sends, strict=True):
-            ways = [(device, (device + shift) % devices) for device in range(devices)]
-            held.append(jax.lax.ppermute(fields[..., numbers[0]], axis, ways))
-        return jnp.concatenate(held, axis=-1)
+        halos = (self.variable_halo, self.observation_halo)
+        return spread(fields, seen, lists, halos, shared, jnp.any(observed.mask), key)
 
     def _joined(self, found: Float[Array, "b N o"]) -> Float[Array, "N c"]:
         """Return the parts of a device beside each other; the last one may overlap with the one before it."""
@@ -130,13 +157,15 @@ class Divided(eqx.Module):
         return jnp.concatenate([first, found[-1][:, self.counts[0] - rest :]], axis=1)
 
 
-def _analysed(whole: PyTree[Any], lists: Any, held: Float[Array, "f N h"], seen: Any, key: PRNGKeyArray) -> Array:
+def _analysed(
+    whole: PyTree[Any], held: Float[Array, "f N h"], heard: Any, anything: Any, key: PRNGKeyArray, lists: Any
+) -> Array:
     """Return the analysis of one part with its halo, of which the halo means nothing."""
-    take, observations, present, parted = lists
+    take, find, observations, present, parted = lists
     filter, operator, error = eqx.combine(parted, whole)
     ensemble, *white = held[..., take]
-    value, mask, reference = (values[observations] for values in seen[:3])
-    part = Part(seen[3], observations, white[0] if white else None)
+    value, mask, reference = (values[find] for values in heard)
+    part = Part(anything, observations, white[0] if white else None)
     observed = Observed(value, mask & present, reference, error, operator, part=part)
     posterior: Array = filter(ensemble, observed, key=key)
     return posterior
@@ -183,10 +212,8 @@ def _cut(size: int, devices: int, largest: int) -> list[Int[np.ndarray, "o"]]:
     return [np.arange(begin, begin + length) for begin in begins]
 
 
-def _exchange(
-    needed: list[Int[np.ndarray, "_"]], size: int, devices: int
-) -> tuple[tuple[Int[np.ndarray, "d _"], ...], tuple[int, ...], Int[np.ndarray, "p e"]]:
-    """Return what each device sends to others, the shifts to these, and where each part then finds what it needs."""
+def _exchange(needed: list[Int[np.ndarray, "_"]], size: int, devices: int) -> tuple[Halo, Int[np.ndarray, "p e"]]:
+    """Return what devices send to each other, and where each part then finds what it needs."""
     own, per_device = size // devices, len(needed) // devices
     lists = [needed[d * per_device : (d + 1) * per_device] for d in range(devices)]
     wanted = [np.flatnonzero(marked(np.concatenate(parts), size)) for parts in lists]
@@ -204,7 +231,7 @@ def _exchange(
         held = [np.append(held[d], sent[(d - shift) % devices] + (d - shift) % devices * own) for d in range(devices)]
     tables = (where_in(numbers, size) for numbers in held)
     take = [table[variables] for table, parts in zip(tables, lists, strict=True) for variables in parts]
-    return tuple(sends), tuple(shifts), _padded(take)[0]
+    return Halo(tuple(sends), tuple(shifts)), _padded(take)[0]
 
 
 def _padded(lists: list[Int[np.ndarray, "_"]]) -> tuple[Int[np.ndarray, "p k"], Bool[np.ndarray, "p k"]]:

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from bieqno import distributed
@@ -69,11 +70,11 @@ def _runs(
 
 
 def read_chunks(
-    path: str | os.PathLike[str], windows: int = 1, *, variable: str = "observed"
+    path: str | os.PathLike[str], windows: int = 1, *, variable: str = "observed", mesh: Mesh | None = None
 ) -> Iterator[Observations]:
     """Yield observations from a netCDF file, by time and observation, so many windows at a time; NaN is missing.
 
-    The last piece has what is left. All processes of a mesh read the same file.
+    The last piece has what is left. All processes of a `mesh` open the same file, and each reads what its devices hold.
 
     Example:
         >>> import pathlib, tempfile
@@ -99,8 +100,20 @@ def read_chunks(
             raise ValueError(
                 f"{path}: {variable!r} {what}; write it as plain numbers by time, NaN where one is missing"
             )
-        for first in range(0, series.shape[0], windows):
-            yield Observations.of(jnp.asarray(series[first : first + windows], float))
+        total, count = series.shape
+        for first in range(0, total, windows):
+            end = min(first + windows, total)
+            if mesh is None:
+                yield Observations.of(jnp.asarray(series[first:end], float))
+            else:
+                over = NamedSharding(distributed.free(mesh), PartitionSpec(None, distributed.dividing(count, mesh)))
+                read = partial(_read, series, slice(first, end))
+                yield Observations.of(jax.make_array_from_callback((end - first, count), over, read))
+
+
+def _read(series: Any, times: slice, part: tuple[slice, slice]) -> np.ndarray:
+    """Read the columns of a part."""
+    return np.asarray(series[times, part[1]], jnp.zeros(()).dtype)
 
 
 def write_chunks(path: str | os.PathLike[str], runs: Iterable[Run]) -> Run:

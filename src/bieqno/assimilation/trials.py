@@ -9,9 +9,11 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+from bieqno import distributed
 from bieqno.arguments import checked
 from bieqno.assimilation.conditions import warn_where_unlike
 from bieqno.assimilation.division import divide
@@ -103,7 +105,8 @@ def run_trials(
     """Run a filter on every trial; every array of the result is stacked along a first axis.
 
     Runs of filters of one kind and shape share one compilation, whatever their settings, if these are arrays. The key of
-    a trial is `key` folded with its number. For a `mesh` see `cycle`: trials then run one after another.
+    a trial is `key` folded with its number. With a `mesh` variables are spread along its first axis, see `cycle`, and trials
+    run one after another; along a second axis as many at a time as it has devices.
 
     Example:
         >>> from bieqno.assimilation import ETKF, Lorenz63, Observation
@@ -115,11 +118,9 @@ def run_trials(
     system.check_present(trials.twins.observations.mask)
     warn_where_unlike(filter, system)
     if mesh is not None:
-        filter = divide(filter, system.observation, system.size, mesh)
-        run = Assimilation(filter, system, record, key, mesh)
-        each = [run(jax.tree.map(lambda leaf, k=k: leaf[k], trials)) for k in range(len(trials.numbers))]
-        joined: Run = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
-        return joined
+        mesh = distributed.free(mesh)
+        filter = divide(filter, system.observation, system.size, mesh, axes=mesh.axis_names[:1])
+        return _on_mesh(Assimilation(filter, *distributed.spread((system, record, key), mesh)), trials, mesh)
     found: Run = sweep(Assimilation(filter, system, record, key), trials)
     return found
 
@@ -131,14 +132,46 @@ class Assimilation(eqx.Module):
     system: System
     record: Record
     key: PRNGKeyArray
-    mesh: Mesh | None = eqx.field(static=True, default=None)
 
     def __call__(self, trial: Trials) -> Run:
         """Run the trial."""
         key = jax.random.fold_in(self.key, trial.numbers)
         observations = trial.twins.observations
-        driven: Any = {"inputs": trial.inputs, "record": self.record, "mesh": self.mesh}
+        driven: Any = {"inputs": trial.inputs, "record": self.record}
         return cycle(self.filter, self.system, trial.ensembles, observations, **driven, key=key)
+
+
+def _large(trials: Trials) -> tuple[Any, Any, Any]:
+    """Return what has a value for each variable or observation."""
+    return trials.twins.truth, trials.ensembles, trials.twins.observations
+
+
+def _on_mesh(run: Assimilation, trials: Trials, mesh: Mesh) -> Run:
+    """Run trials on a mesh, as many at a time as its second axis has devices, and one without such an axis."""
+    space, *second = mesh.axis_names
+    if len(second) > 1:
+        raise ValueError(f"a mesh has an axis for variables and one for truths, got {dict(mesh.shape)}")
+    axis = second[0] if second else None
+    count, truths = mesh.shape.get(axis, 1), len(trials.numbers)
+    along = distributed.dividing(trials.twins.observations.value.shape[-1], mesh, (space,))
+
+    def some(first: int) -> Run:
+        # The last of too few run again: each device has one.
+        numbers = np.minimum(np.arange(first, first + count), truths - 1)
+        chosen = jax.tree.map(lambda leaf: leaf[numbers], trials)
+        fields = distributed.spread((chosen.twins.truth, chosen.ensembles), mesh, axis, None, space)
+        large = (*fields, distributed.spread(chosen.twins.observations, mesh, axis, None, along))
+        small = distributed.spread(eqx.tree_at(_large, chosen, (None, None, None)), mesh, axis)
+        found = _together(run, eqx.tree_at(_large, small, large, is_leaf=lambda leaf: leaf is None), axis)
+        return jax.tree.map(lambda leaf: leaf[: truths - first], found)
+
+    return jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *map(some, range(0, truths, count)))
+
+
+@eqx.filter_jit
+def _together(run: Assimilation, trials: Trials, axis: str | None) -> Run:
+    found: Run = jax.vmap(run, spmd_axis_name=axis)(trials)
+    return found
 
 
 def sweep(run: Callable[[Trials], PyTree[Any]], trials: Trials) -> PyTree[Any]:

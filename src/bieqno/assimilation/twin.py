@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from bieqno import distributed
@@ -42,6 +42,10 @@ class Observations(eqx.Module):
         mask = jnp.isfinite(value)
         value = jnp.where(mask, value, 0)
         return cls(value, mask, value)
+
+    def spread(self, mesh: Mesh) -> "Observations":
+        """Return the same on a mesh: values in their order over its devices where these divide them, or a copy for each."""
+        return distributed.spread(self, mesh, None, distributed.dividing(self.value.shape[1], mesh))
 
     def rebuilt(self) -> "Observations":
         """Return the same, for a filter that rebuilds R from the observed value instead of knowing the truth's."""
@@ -239,8 +243,9 @@ def cycle(
     A member whose forecast is NaN has failed. Where at least a share of `survivors` is left, those that failed are redrawn
     from the others and counted; otherwise the run has diverged.
 
-    With a `mesh` the variables are spread over its devices, along its first axis, and so are the results. All processes of the
-    mesh make the same call; see `bieqno.distributed`.
+    With a `mesh` variables and observations are spread over its devices, and so are the results. All processes of the mesh
+    make the same call; see `bieqno.distributed`. Along a second axis of the mesh are members in forecasts, which do not need
+    each other, and further variables in analyses.
 
     Example:
         >>> from bieqno.assimilation import EnKF, Lorenz63, Observation
@@ -264,15 +269,25 @@ def cycle(
     check_values(filter, system, observations)
     warn_where_unlike(filter, system)
     state = begin(filter) if state is None else state
-    number = jnp.asarray(first_window)
+    number, members = jnp.asarray(first_window), None
     if mesh is not None:
-        filter = filter if isinstance(filter, Divided) else divide(filter, system.observation, system.size, mesh)
         mesh = distributed.free(mesh)
-        system, state, observations, inputs, number, key = distributed.spread(
-            (system, state, observations, inputs, number, key), mesh
+        filter = filter if isinstance(filter, Divided) else divide(filter, system.observation, system.size, mesh)
+        members = _by_members(mesh, ensemble.shape[0])
+        system, state, inputs, number, key = distributed.spread((system, state, inputs, number, key), mesh)
+        observations = observations.spread(mesh)
+        ensemble = distributed.spread(ensemble, mesh, *members.spec)
+    return _cycle(filter, system, ensemble, state, observations, inputs, record, number, survivors, members, key)
+
+
+def _by_members(mesh: Mesh, members: int) -> NamedSharding:
+    """Return how an ensemble is spread in a forecast: variables along the first axis of a mesh, members along a second."""
+    space, *second = mesh.axis_names
+    if len(second) > 1 or (second and members % mesh.shape[second[0]]):
+        raise ValueError(
+            f"a mesh has an axis for variables and one that divides {members} members, got {dict(mesh.shape)}"
         )
-        ensemble = distributed.spread(ensemble, mesh, None, mesh.axis_names[0])
-    return _cycle(filter, system, ensemble, state, observations, inputs, record, number, survivors, key)
+    return NamedSharding(mesh, PartitionSpec(second[0] if second else None, space))
 
 
 def window_keys(key: PRNGKeyArray, window: int | Int[Array, ""]) -> tuple[PRNGKeyArray, PRNGKeyArray]:
@@ -293,6 +308,7 @@ def _cycle(
     record: Record,
     first_window: Int[Array, ""],
     survivors: float,
+    members: NamedSharding | None,
     key: PRNGKeyArray,
 ) -> Run:
     def sound(members: Float[Array, "N n"]) -> Bool[Array, ""]:
@@ -305,6 +321,8 @@ def _cycle(
     ) -> tuple[tuple[Array, PyTree[Any], Array], PyTree[Any]]:
         start, state, diverged = carry
         index, (model_key, analysis_key), seen, driven = window
+        if members is not None:
+            start = jax.lax.with_sharding_constraint(start, members)
         prior = forecast(system.model, start, driven, key=model_key)
         lost = jnp.array(0)
         if survivors < 1:

@@ -194,7 +194,7 @@ def _evaluated(validate: Callable[[Any], Float[Array, ""]], module: Any) -> floa
 
 def _check_batch(step: Step, state: State, key: PRNGKeyArray, mesh: Mesh | None) -> None:
     """Refuse, before compiling, a batch that cannot be split."""
-    pieces = step.microbatches * (1 if mesh is None else mesh.devices.shape[0])
+    pieces = step.microbatches * (1 if mesh is None else mesh.size)
     if pieces == 1:
         return
     for leaf in jax.tree.leaves(eqx.filter_eval_shape(step.draw, state, key)):

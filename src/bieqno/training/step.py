@@ -107,7 +107,7 @@ class Step(eqx.Module):
         """Spread the axis after those `before` it over the devices of the mesh, if there is one."""
         if self.mesh is None or not jnp.ndim(x):
             return x
-        axes = PartitionSpec(*before, self.mesh.axis_names[0])
+        axes = PartitionSpec(*before, self.mesh.axis_names)
         return jax.lax.with_sharding_constraint(x, NamedSharding(self.mesh, axes))
 
     def __call__(self, state: State, key: PRNGKeyArray) -> tuple[State, Float[Array, ""]]:

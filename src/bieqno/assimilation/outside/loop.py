@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from bieqno.arguments import checked
 from bieqno.assimilation.models.forecast import AbstractEnsembleModel, fewest_survivors
@@ -108,9 +108,12 @@ def cycle_outside(
     last, diverged = ensemble, -1
     kept: list[PyTree[Any]] = []
     lost: list[Array] = []
-    # A window is on its way to the disk while the members of the next one run.
+    numbers = np.arange(first_window, first_window + len(rows) + 1, dtype=jnp.result_type(int))
+    # What is done between two windows keeps the workers waiting: while the members of one run, that before is written, and
+    # the seeds of the next are drawn.
     with ThreadPoolExecutor(1) as writer, closing(model.pool):
         written = writer.submit(lambda: None)
+        drawn = writer.submit(_seeds, key, numbers[0, ...], len(ensemble))
         for index, seen in enumerate(rows):
             if diverged >= 0:  # as in `cycle`, what follows repeats the last sound ensemble
                 kept.append(kept[-1])
@@ -118,11 +121,14 @@ def cycle_outside(
                 continue
             driven = jax.tree.map(lambda leaf, k=index: np.asarray(leaf[k]), inputs)
             listen = _listener(on_progress, index, len(rows), len(ensemble))
-            number, found = first_window + index, files.read(index, seen, driven)
+            found = files.read(index, seen, driven)
+            seeds, drawn = drawn.result(), writer.submit(_seeds, key, numbers[index + 1, ...], len(ensemble))
             if found is None:
-                forecast = _forecast(model, last, number, files.work(index), driven, listen, key)
+                number, work = first_window + index, files.work(index)
+                forecast = model.run(last, seeds, window=number, folder=work, inputs=driven, on_return=listen)
+                _check_survivors(model, forecast, number, work)
                 written.result()
-                found = step(jnp.asarray(number), last, jnp.asarray(forecast.ensemble, last.dtype), seen, state)
+                found = step(numbers[index, ...], last, forecast.ensemble.astype(last.dtype), seen, state)
                 written = writer.submit(files.write, index, found, forecast.errors)
             last, state, diverged = found.ensemble, found.state, index if int(found.diverged) >= 0 else -1
             kept.append(found.kept)
@@ -157,35 +163,20 @@ class _Analysis(eqx.Module):
     key: PRNGKeyArray
 
     @eqx.filter_jit
-    def __call__(self, window: Any, start: Array, after: Array, seen: Observations, state: PyTree[Any]) -> Run:
+    def __call__(self, window: Any, start: Array, after: Any, seen: Observations, state: PyTree[Any]) -> Run:
         system = eqx.tree_at(lambda s: s.model, self.system, _Given(after))
         how: Any = {"record": self.record, "first_window": window, "survivors": self.survivors, "state": state}
         return cycle(self.filter, system, start, seen, **how, key=self.key)
 
 
 @eqx.filter_jit
-def _seeds(key: PRNGKeyArray, window: Any, members: int) -> Array:
+def _seeds(key: PRNGKeyArray, window: Any, members: int) -> Int[Array, "N"]:
     """Return the seeds of a window, from the key that its forecast has in `cycle`."""
     return member_seeds(window_keys(key, window)[0], members)
 
 
-def _forecast(
-    model: Members,
-    start: Float[Array, "N n"],
-    window: int,
-    work: Path,
-    inputs: Any,
-    listen: Callable[[int, int, float], None],
-    key: PRNGKeyArray,
-) -> Forecast:
-    """Run the members of a window; TooFewMembersError where too many are lost."""
-    seeds = _seeds(key, jnp.asarray(window), len(start))
-    found = model.run(start, seeds, window=window, folder=work, inputs=inputs, on_return=listen)
-    _check_survivors(model, found, window, work)
-    return found
-
-
 def _check_survivors(model: Members, found: Forecast, window: int, work: Path) -> None:
+    """Raise TooFewMembersError where too many are lost."""
     N, lost = len(found.ensemble), len(found.errors)
     if N - lost >= fewest_survivors(model.survivors, N):
         return

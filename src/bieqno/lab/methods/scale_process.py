@@ -96,7 +96,9 @@ def _measure(job: Job, system: da.System, mesh: Any, filter: da.Filter) -> dict[
     analyse = eqx.filter_jit(_analysis)
     seconds, busy = _best(lambda: analyse(parts, system, ensemble, seen, key), job.repeats)
     fields = 1 if parts.shared[0].noise((1, 1), float, key=key) is None else 2
-    sent = sum(lists.shape[1] for lists in parts.sends) * fields * job.members * ensemble.dtype.itemsize
+    columns = [sum(lists.shape[1] for lists in halo.sends) for halo in (parts.variable_halo, parts.observation_halo)]
+    # Of an observation its value, its mask and the value at which the error law is evaluated.
+    sent = columns[0] * fields * job.members * ensemble.dtype.itemsize + columns[1] * (2 * seen.dtype.itemsize + 1)
     found = {"seconds": seconds, "processor_seconds": busy} | ({"halo_bytes": float(sent)} if sent else {})
     if job.windows:
         forecast = eqx.filter_jit(lambda z: da.forecast(system.model, z, key=key))
@@ -129,16 +131,22 @@ def _best(call: Any, repeats: int) -> tuple[float, float]:
     return min(clock), min(busy)
 
 
+def _shardings(system: da.System, mesh: Any) -> tuple[NamedSharding, NamedSharding]:
+    """Return how rows of variables and rows of observations are spread over a mesh: in their order, the second if they can be."""
+    along = distributed.dividing(system.observed, mesh)
+    return NamedSharding(mesh, PartitionSpec(None, "space")), NamedSharding(mesh, PartitionSpec(along))
+
+
 def _first(system: da.System, mesh: Any, members: int, key: PRNGKeyArray) -> tuple[Array, Array]:
     """Return an ensemble spread over the mesh, made where it is needed, and observations of its first member."""
-    columns, everywhere = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in ((None, "space"), ()))
+    columns, values = _shardings(system, mesh)
     n = system.size
 
     def draw() -> tuple[Array, Array]:
         ensemble = 2.0 + 3.6 * jax.random.normal(key, (members, n))
         return ensemble, ensemble[0, ::4] + 1
 
-    ensemble, seen = jax.jit(draw, out_shardings=(columns, everywhere))()
+    ensemble, seen = jax.jit(draw, out_shardings=(columns, values))()
     return ensemble, seen
 
 

@@ -29,7 +29,7 @@ DESCRIPTION = Description(
     question="Weights from a ring of 40 variables are used on rings of up to ten million, whose variables are spread over "
     "processes. What is the error per variable, and what do time, memory and the bytes that processes exchange become?",
     claim="None; the paper's filter does not grow.",
-    minutes={"smoke": 4.0, "quick": 10.0, "paper": 40.0},
+    minutes={"smoke": 4.0, "quick": 10.0, "paper": 110.0},
     methods=("EnNF", "LETKF tuned"),
 )
 
@@ -59,7 +59,7 @@ _SMALL = {name: getattr(mnmef.SMOKE, name) for name in ("student", "training", "
 PRESETS = {
     "smoke": Settings("smoke", (800,), (1, 2), 400, 800, 5, 4, (2, 20), **_SMALL),
     "quick": Settings("quick", (100_000,), (1, 2), 100_000, 100_000),
-    "paper": Settings("paper", (100_000, 1_000_000, 10_000_000), (1, 2, 4), 1_000_000, 1_000_000),
+    "paper": Settings("paper", (100_000, 1_000_000, 10_000_000), (1, 2, 4), 1_000_000, 10_000_000),
 }
 
 
