@@ -31,7 +31,7 @@ def growth():
         for method in ("EnNF", "LETKF tuned")
         for metric, value in (("rmse", 0.3), ("seconds", 2.0))
     ]
-    return Result("large", "smoke", 0, tuple(rows))
+    return Result("scale", "smoke", 0, tuple(rows))
 
 
 def distances():
@@ -48,7 +48,7 @@ STUDIES = {
     "trig-2d": (synthetic.trig, ["maps", "diagonal", "covariance", "reliability"]),
     "lorenz63": (lambda: synthetic.filters("lorenz63", 3), ["errors", "orbit", "dynamics"]),
     "lorenz96": (lambda: synthetic.filters("lorenz96", 24), ["errors", "waves", "dynamics"]),
-    "large": (growth, ["growth"]),
+    "scale": (growth, ["growth"]),
     "qg": (synthetic.maps, ["errors", "fields"]),
     "super-filter": (distances, ["distances"]),
 }

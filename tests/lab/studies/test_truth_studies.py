@@ -20,7 +20,6 @@ from bieqno.lab.studies import (
     Row,
     dapper,
     irregular,
-    large,
     linear_gaussian,
     mnmef,
     psef,
@@ -117,15 +116,6 @@ def test_networks_are_what_they_are_called(name):
         assert (seen == seen[0]).all()
 
 
-def test_weights_of_forty_variables_run_on_more():
-    few = {"members": 4, "windows": 4, "burn_in": 1, "total": 40}
-    settings = replace(large.PRESETS["smoke"], sizes=(40,), timed_only=(80,), **few, **TINY)
-    result = large.EXPERIMENT.run(settings, only=["EnNF"])
-    metrics = {row.case: {other.metric for other in result.select(case=row.case)} for row in result.rows}
-    assert metrics == {"n=40": {"rmse", "seconds", "mebibytes"}, "n=80": {"seconds", "mebibytes"}}
-    assert "growth" in filter_figures(result)
-
-
 @pytest.mark.long
 def test_a_ring_is_measured_on_one_process_and_on_two():
     settings = replace(scale.PRESETS["smoke"], sizes=(800,), weak=400, windows=2, **TINY)
@@ -194,6 +184,6 @@ def test_growth_is_a_table_by_number_of_variables():
         for method, value in (("EnNF", 1.3), ("LETKF tuned", 2.0))
         for n in (40, 400)
     )
-    (table,) = pivots(Result("large", "quick", 0, rows))
+    (table,) = pivots(Result("scale", "quick", 0, rows))
     assert table.columns == ["40 variables", "400 variables"]
     assert table.best("400 variables") == "EnNF"
