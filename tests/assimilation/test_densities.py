@@ -31,6 +31,7 @@ from bieqno.assimilation import (
     cycle,
     forecast,
     keep_ensembles,
+    keep_mean,
     keep_moments,
     keep_scores,
     simulate,
@@ -234,10 +235,18 @@ def test_scores_of_the_truth_and_of_the_observations_stand_side_by_side():
         assert float(beside[name]) == float(alone[name])
     assert np.isfinite(table["mean"].sel(score="rmse")).all()
     assert np.isnan(table["mean"].sel(stage="analysis", score="predictive_crps"))
+    unseen = data.assign(pit=data["pit"].where(data["time"] < 6))  # three windows after the burn-in
+    assert set(summarise(unseen, burn_in=2)["score"].values) == {
+        name for name in table["score"].values if not name.startswith("predictive_")
+    }
 
 
 def test_scores_say_what_is_missing_and_need_their_record():
     system = walk()
+    with pytest.raises(TypeError, match="keeps a dictionary, such as keep_moments"):
+        KeepScores(EnKF(), keep_mean)(
+            jnp.ones((3, 1)), jnp.ones((3, 1)), system.observation.window(jnp.ones(1)), key=KEY
+        )
     gaps = Observations.of(jnp.array([[2.0], [jnp.nan], [1.0]]))
     run = cycle(EnKF(), system, jnp.ones((5, 1)), gaps, record=keep_scores, key=KEY)
     assert run.kept["log_score"][1] == 0

@@ -1,5 +1,6 @@
 """The local filter: order, place and size do not matter where they should not, and it begins as an LETKF."""
 
+import json
 from functools import cache
 
 import equinox as eqx
@@ -26,6 +27,7 @@ from bieqno.assimilation.filters.learned import local
 from bieqno.assimilation.filters.wrappers import mirrored
 from bieqno.assimilation.neighbourhoods import Stencil, near_radius, spacing
 from bieqno.operators import Standardiser
+from bieqno.persistence.tensorfile import read_tensors, write_tensors
 from bieqno.training import trainable
 
 N, SIZE = 4, 12
@@ -52,7 +54,12 @@ def trained(filter):
 
     for where in (lambda f: f.steering.last, lambda f: f.correction.last, lambda f: f.operator.fit.layers[-1]):
         filter = eqx.tree_at(where, filter, replace_fn=random)
-    return filter
+    scales = [jax.random.normal(jax.random.key(6), scale.shape) for scale in all_scales(filter)]
+    return eqx.tree_at(all_scales, filter, [0.3 * scale for scale in scales])
+
+
+def all_scales(filter):
+    return [*filter.steering.scales, *filter.correction.scales]
 
 
 @pytest.fixture(autouse=True)
@@ -157,6 +164,29 @@ def test_padding_changes_nothing(filter, members):
     found = analyse(filter, padded, VALUE, around(OBSERVED), present=jnp.arange(N) < members)
     np.testing.assert_allclose(found[:members], analyse(filter, PRIOR[:members], VALUE, around(OBSERVED)), **CLOSE)
     assert jnp.all(jnp.isfinite(found))
+
+
+def test_the_ensemble_size_scales_what_the_networks_say(filter):
+    """Not at the size that scales are relative to."""
+    plain = eqx.tree_at(all_scales, filter, replace_fn=jnp.zeros_like)
+    for members, same in ((int(local.SIZE), True), (N, False), (1, False)):
+        prior = jax.random.normal(jax.random.key(3), (members, SIZE))
+        found, expected = (analyse(one, prior, VALUE, around(OBSERVED)) for one in (filter, plain))
+        assert np.allclose(found, expected, **CLOSE) == same
+
+
+def test_a_file_from_before_there_were_scales_is_the_same_filter(filter, tmp_path):
+    plain = eqx.tree_at(all_scales, filter, replace_fn=jnp.zeros_like)
+    save_filter(tmp_path / "filter.bieqno", plain)
+    tensors, description = read_tensors(tmp_path / "filter.bieqno", kind="module")
+    tree = json.loads(description)
+    for name in ("steering", "correction"):
+        del tree["fields"][name]["fields"]["scales"]
+    write_tensors(tmp_path / "old.bieqno", tensors, kind="module", description=json.dumps(tree))
+    old = load_filter(tmp_path / "old.bieqno")
+    assert not all_scales(old)
+    found, expected = (analyse(one, PRIOR, VALUE, around(OBSERVED)) for one in (old, plain))
+    np.testing.assert_allclose(found, expected, **CLOSE)
 
 
 def test_the_same_weights_serve_on_a_larger_ring(filter):

@@ -42,6 +42,7 @@ KNOWN = {
     "predicted_mean": (_SEEN, "mean of the predictive distribution of each value"),
     "predicted_spread": (_SEEN, "standard deviation of the predictive distribution of each value"),
 }
+LEAST_WINDOWS = 4  # that an interval is made of
 
 
 def _xarray() -> Any:
@@ -160,7 +161,7 @@ def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
 
     A run without a truth is scored by what it predicted one step ahead, which the record `keep_scores` keeps: log score, CRPS and
     coverage of the observations, of the forecast alone. Beside those of a truth their names begin with `predictive_`, of a run
-    with ``record=KeepScores(filter, keep_ensembles)``.
+    with ``record=KeepScores(filter, keep_ensembles)`` that has observations in at least 4 windows.
 
     The data come from `to_dataset`, with ensembles and a truth; windows of the burn-in and after a divergence do not count.
     The result has `mean`, `stderr`, `low` and `high` by `stage` (forecast, analysis) and `score`. Scores of whole series,
@@ -188,8 +189,10 @@ def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
             f"expected ensembles and truth in the dataset, missing {sorted(missing)}; without a truth record=keep_scores"
         )
     keep = (np.arange(data.sizes["time"]) >= burn_in) & (data["sound"].values == 1)
-    if keep.sum() < 4:
-        raise ValueError(f"an interval needs 4 sound windows, {keep.sum()} are left after a burn-in of {burn_in}")
+    if keep.sum() < LEAST_WINDOWS:
+        raise ValueError(
+            f"an interval needs {LEAST_WINDOWS} sound windows, {keep.sum()} are left after a burn-in of {burn_in}"
+        )
     about = {"title": "Scores of a run", "level": level, "burn_in": burn_in}
     if missing:
         return _predictive_table(data.isel(time=keep), about)
@@ -215,7 +218,7 @@ def summarise(data: Dataset, *, burn_in: int, level: float = 0.95) -> Dataset:
     columns = {name: (("stage", "score"), table[..., k]) for k, name in enumerate(scores.Interval._fields)}
     coordinates = {"stage": ["forecast", "analysis"], "score": [*series, *whole]}
     found = _xarray().Dataset(columns, coordinates, about)
-    if not predicted:
+    if not predicted or np.isfinite(data["pit"].values[keep]).any(axis=1).sum() < LEAST_WINDOWS:
         return found
     scored = _predictive_table(data.isel(time=keep), about).reindex(stage=found["stage"])
     names = [f"predictive_{name}" for name in scored["score"].values]
@@ -226,8 +229,8 @@ def _predictive_table(data: Dataset, about: dict[str, Any]) -> Dataset:
     """Return the scores of what was predicted, windows without observations left out."""
     pit, crps = data["pit"].values, data["crps"].values
     seen = np.isfinite(pit).any(axis=1)
-    if seen.sum() < 4:
-        raise ValueError(f"an interval needs 4 windows with observations, got {seen.sum()}")
+    if seen.sum() < LEAST_WINDOWS:
+        raise ValueError(f"an interval needs {LEAST_WINDOWS} windows with observations, got {seen.sum()}")
     series = {"log_score": data["log_score"].values[seen], "crps": np.nanmean(crps[seen], axis=1)}
     rows = [tuple(scores.autocorrelated_interval(jnp.asarray(values), about["level"])) for values in series.values()]
     inside = (pit > 0.05) & (pit < 0.95)

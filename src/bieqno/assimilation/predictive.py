@@ -77,6 +77,10 @@ class KeepScores(eqx.Module):
     ) -> dict[str, Array]:
         """Score a window."""
         kept = {} if self.also is None else self.also(prior, posterior, observed, key=key)
+        if not isinstance(kept, dict):
+            raise TypeError(
+                f"also is a record that keeps a dictionary, such as keep_moments, got {type(kept).__name__}"
+            )
         return kept | _scores(*_law_of(self.filter, prior, observed), key)
 
 

@@ -84,6 +84,12 @@ def test_methods_that_were_run_alone_join_the_others(tmp_path):
         assert (result.config["command"], result.config["code"]) == (CONFIG["command"], CONFIG["code"])
         assert [(part["command"], part["code"]) for part in result.config["parts"]] == [(alone["command"], "0123")]
     assert f"{CONFIG['command']}; {alone['command']}" in page.read_text()
+    for only, made in ((["EnKF", "EnNF"], "both"), (["EnNF"], "again")):
+        both = {**CONFIG, "only": only, "command": made}
+        write_result(Result("lorenz63", "paper", 0, again, config=both), tmp_path / "runs")
+        keep_results(tmp_path / "runs", kept)
+    parts = read_kept(kept / "lorenz63.json")[0].config["parts"]
+    assert [(part["command"], part["only"]) for part in parts] == [("both", ["EnKF"]), ("again", ["EnNF"])]
     write_result(Result("lorenz63", "quick", 0, again, config=alone), tmp_path / "runs")
     with pytest.raises(ValueError, match="other settings"):
         keep_results(tmp_path / "runs", kept)

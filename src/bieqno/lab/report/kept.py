@@ -66,7 +66,8 @@ def _joined(result: Result, figures: dict[str, bytes], target: Path) -> tuple[Re
             f"{path} was made with other settings than the result with --only; run all of {kept.experiment}"
         )
     rows = [row for row in kept.rows if row.method not in only] + [row for row in result.rows if row.method in only]
-    parts = [part for part in kept.config.get("parts", ()) if not set(part["only"]) <= set(only)]
+    earlier = [(part, [name for name in part["only"] if name not in only]) for part in kept.config.get("parts", ())]
+    parts = [{**part, "only": left} for part, left in earlier if left]
     own = {name: result.config[name] for name in (*_MADE, "only") if name in result.config}
     return replace(kept, rows=tuple(rows), config={**kept.config, "parts": [*parts, own]}), old_figures
 

@@ -212,7 +212,7 @@ class LocalEnNF(eqx.Module):
         near, sums = taper(close, _bounded(log_radius)), self.innovation_sums.weights(close)
         kinds = jax.nn.one_hot(around.variables, self.climate.scale.shape[0]).T
         seen = seen_fields(prior, observed.mask, close, near, sums, kinds)
-        # Both are zero at SIZE members, and about one at a third or three times as many.
+        # Both are zero at SIZE members. The first tells few members apart, the second many.
         whole = jnp.stack([3 * (1 / jnp.sqrt(prior.count) - 1 / math.sqrt(SIZE)), size])
         steered = self.steering(seen, whole, around.beside)
         # The base analysis.

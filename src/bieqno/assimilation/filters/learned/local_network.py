@@ -78,7 +78,7 @@ class FieldNetwork(eqx.Module):
     beside: tuple[StencilSum, ...]
     blocks: tuple[MLP, ...]
     last: eqx.nn.Linear
-    scales: tuple[Float[Array, "w g"], ...]
+    scales: tuple[Float[Array, "w g"], ...] = ()  # none in filters that were saved before there were scales
 
     def __init__(
         self, in_size: int, out_size: int, *, dimensions: int, kinds: int, width: int, depth: int, key: PRNGKeyArray
@@ -93,7 +93,8 @@ class FieldNetwork(eqx.Module):
 
     def __call__(self, fields: Float[Array, "c n"], whole: Float[Array, "g"], stencil: Stencil) -> Float[Array, "q n"]:
         """Apply the network to fields, one column per variable, and to what holds for the `whole` ensemble."""
-        first, *others, last = ((1 + scale @ whole)[:, None] for scale in self.scales)
+        scales = ((1 + scale @ whole)[:, None] for scale in self.scales)
+        first, *others, last = scales if self.scales else [jnp.ones((1, 1))] * (len(self.blocks) + 2)
         hidden = first * apply_linear(self.first, fields)
         for beside, block, scale in zip(self.beside, self.blocks, others, strict=True):
             hidden = hidden + scale * block(hidden, stencil_sum(beside.weights(stencil), hidden, stencil))
