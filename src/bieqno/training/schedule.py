@@ -30,12 +30,13 @@ def falling_adam(
         >>> ends
         [0.1, 0.05, 0.0]
     """
-    bounded = [] if clip is None else [optax.clip_by_global_norm(clip)]
-    return optax.chain(*bounded, optax.scale_by_adam(b2=b2), _falling(learning_rate, warm_up))
+    return optax.chain(*_clipped(clip), optax.scale_by_adam(b2=b2), _falling(learning_rate, warm_up))
 
 
 @lru_cache
-def falling_muon(learning_rate: float, *, b2: float = 0.999, warm_up: int = 0) -> optax.GradientTransformation:
+def falling_muon(
+    learning_rate: float, *, b2: float = 0.999, clip: float | None = None, warm_up: int = 0
+) -> optax.GradientTransformation:
     """Return Muon (Jordan et al. 2024) for matrices and Adam for all else, with the rate of `falling_adam`.
 
     Example:
@@ -46,7 +47,12 @@ def falling_muon(learning_rate: float, *, b2: float = 0.999, warm_up: int = 0) -
         >>> bool(update[1, 1] / update[0, 0] > 0.5)
         True
     """
-    return optax.chain(scale_by_muon(b2=b2), _falling(learning_rate, warm_up))
+    return optax.chain(*_clipped(clip), scale_by_muon(b2=b2), _falling(learning_rate, warm_up))
+
+
+def _clipped(clip: float | None) -> list[optax.GradientTransformation]:
+    """Return what bounds gradients: one that is far too large would rule the momentum for many steps."""
+    return [] if clip is None else [optax.clip_by_global_norm(clip)]
 
 
 def _falling(learning_rate: float, warm_up: int) -> optax.GradientTransformation:

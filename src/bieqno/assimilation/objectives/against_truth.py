@@ -84,7 +84,7 @@ class AgainstTruth:
         unroll = self.unroll or (UNROLL if differentiable(system) else 1)
         loss = TruthLoss(system, climate, self.missing, unroll)
         # The analyses of later steps depend on the weights of earlier ones: a short memory of gradients is the better one.
-        optimizer = falling_muon(self.learning_rate, b2=0.99, warm_up=100)
+        optimizer = falling_muon(self.learning_rate, b2=0.99, clip=1.0, warm_up=100)
         return Task(loss, runs_and_key, optimizer, IDENTITY, begun)
 
 
