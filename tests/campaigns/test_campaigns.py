@@ -71,6 +71,11 @@ def test_processes_share_a_count_and_what_was_tried_is_kept(tmp_path, monkeypatc
 
     import tables
 
+    # In a module of its own, which the processes find: `tests` may be the name of another package that is installed.
+    (tmp_path / "counting.py").write_text(COUNTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    from counting import counted, stopped
+
     monkeypatch.setattr(tables, "PAGE", tmp_path / "page.md")
     tables.PAGE.write_text("a\n<!-- campaign: x -->\nold\n<!-- end of campaign -->\nb\n")
     shown = []
@@ -86,24 +91,43 @@ def test_processes_share_a_count_and_what_was_tried_is_kept(tmp_path, monkeypatc
     assert "`--count 4 --seed 0`, 0.0 minutes, stopped early, 2 tried, 1 failures." in tables.PAGE.read_text()
 
 
-def counted(count, seed):
+def test_parts_of_a_campaign_are_summed(tmp_path, monkeypatch):
     import tables
 
+    def counted(count, seed):
+        """Count."""
+        tally = tables.Tally(count)
+        tally.add("a", "good" if seed else "lost", times=count)
+        return tally
+
+    monkeypatch.setattr(tables, "PAGE", tmp_path / "page.md")
+    tables.PAGE.write_text("<!-- campaign: x -->\n<!-- end of campaign -->")
+    for seed in ("0", "2", "10"):
+        with pytest.raises(SystemExit) as end:
+            tables.run("x", counted, count=4, arguments=["--seed", seed, "--parts", str(tmp_path / "x"), "--write"])
+        assert end.value.code == (seed == "0")
+    page = tables.PAGE.read_text()
+    assert "`--count 4 --seed 0, 2, 10`, 0.0 minutes, 12 tried, 4 failures." in page
+    assert "| a | 12 | 8 | 4 |" in page
+
+
+COUNTING = '''
+import tables
+
+def counted(count, seed):
     tally = tables.Tally(count)
     for _ in range(count):
         tally.add(f"seed {seed}", "good")
         tally.step()
     return tally
 
-
 def stopped(count, seed):
     """A campaign."""
-    import tables
-
     tally = tables.Tally(count)
     tally.add("a", "good")
     tally.add("a", "lost")
     raise KeyboardInterrupt
+'''
 
 
 def test_soak():
