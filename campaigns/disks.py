@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from processes import TASKS, in_process, prepare
+from commands import TASKS, in_process, prepare
 from tables import Tally, run
 
 

@@ -8,6 +8,7 @@ With `--parts FOLDER` runs with different seeds are parts of one campaign: the p
 import argparse
 import json
 import multiprocessing
+import os
 import re
 import signal
 import sys
@@ -26,6 +27,12 @@ PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 EVERY = 30.0  # seconds between two lines of progress
 KEPT = 200  # failures that are kept as text
 SEEDS = 1_000_000  # the distance of the seeds of two workers, for campaigns that use several seeds
+
+
+def compile_quickly() -> None:
+    """Ask the compiler, before JAX starts, for little optimization: some campaigns compile far more than they compute."""
+    options = ("backend_optimization_level=0", "llvm_disable_expensive_passes=true", "cpu_use_fusion_emitters=false")
+    os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{option}" for option in options))
 
 
 class Tally:

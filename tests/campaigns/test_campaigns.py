@@ -38,19 +38,19 @@ def test_mutated_files():
 
 def test_two_processes_write_to_one_place(tmp_path):
     """The result is that of one alone, and nothing is left; interruptions at random are in the campaign itself."""
-    import processes
-    import tables
+    import commands
 
-    processes.prepare(tmp_path, fitted_only=True)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    commands.prepare(folder, fitted_only=True)
     words = ("predict", "model.bieqno", "table.csv", "--out", "out.csv")
-    assert processes.in_process(words, tmp_path).returncode == 0
-    expected = processes.digests(tmp_path, "predict")
-    (tmp_path / "out.csv").unlink()
-    pair = [processes.started(words, tmp_path, 0.0) for _ in range(2)]
-    assert [process.wait(300) for process, _ in pair] == [0, 0]
-    assert processes.digests(tmp_path, "predict") == expected
-    assert not processes.leftovers(tmp_path)
-    assert tables.Tally().table().startswith("|")
+    assert commands.in_process(words, folder).returncode == 0
+    expected = commands.digests(folder, "predict")
+    commands.remove(folder, "predict")
+    pair = [commands.Process(words, folder, tmp_path / name, new=True) for name in ("first", "second")]
+    assert [process.ended()[0] for process in pair] == [0, 0]
+    assert commands.digests(folder, "predict") == expected
+    assert not commands.leftovers(folder)
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path):
