@@ -137,6 +137,15 @@ def test_soak():
     assert not tally.failures
 
 
+def test_lost_runs_of_the_filters_of_studies_are_counted():
+    import soak
+
+    tally = soak.studies(20, 0, names=["lorenz63"], truths=2)
+    assert not tally.failures
+    assert tally.counts["lorenz63, ETKF tuned, N = 16"].total() == 2
+    assert tally.counts["lorenz63, ETKF tuned, N = 16"]["kept"] == 2
+
+
 def test_intervals_hold_away_from_the_rows():
     import coverage_of_intervals
 
@@ -145,5 +154,5 @@ def test_intervals_hold_away_from_the_rows():
 
 def test_every_campaign_has_its_table_in_the_documentation():
     page = (ROOT / "docs" / "reliability.md").read_text()
-    for name in ("calls", "files", "interrupted", "together", "disks", "threads", "soak", "coverage"):
+    for name in ("calls", "files", "interrupted", "together", "disks", "threads", "soak", "studies", "coverage"):
         assert f"<!-- campaign: {name} -->" in page
