@@ -68,7 +68,9 @@ SYSTEMS: dict[str, tuple[Callable[[], da.System], int]] = {
 }
 
 
-def studies(count: int, seed: int, names: Sequence[str] = tuple(SYSTEMS), truths: int = 64) -> Tally:
+def studies(
+    count: int, seed: int, names: Sequence[str] = tuple(SYSTEMS), truths: int = 64, only: Sequence[str] = ()
+) -> Tally:
     """Run every filter of the studies through `count` windows of each of 64 truths, and count the lost runs."""
     tally, practice_key, test_key, run_key = Tally(len(names)), *jax.random.split(jax.random.key(seed), 3)
     for name in names:
@@ -79,8 +81,9 @@ def studies(count: int, seed: int, names: Sequence[str] = tuple(SYSTEMS), truths
         filters = {
             title: one.at(one.tune(system, practice, min(count, 100) // 5, run_key))
             for title, one in classical_filters(system).items()
+            if title in only or not only
         }
-        if system.places is not None:
+        if system.places is not None and not only:
             filters["LocalEnNF, pretrained"] = da.LocalEnNF.pretrained().at(system)
         truth, second_half = np.asarray(trials.twins.truth), slice(count // 2, None)
         for title, filter in filters.items():
