@@ -2,8 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# What is never imported need not be compiled, and the rest is when it is first.
-INSTALL := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo reproduce test test-long lint format docs docs-serve docs-examples docs-results docs-numbers package bench campaign validate regression filters prior filter-prior clean
