@@ -107,14 +107,14 @@ TASKS: dict[str, tuple[str, ...]] = {
     "assimilate": ("assimilate", "setup.toml", *ASSIMILATED, "--out", "analysis.nc"),
     "cycle_outside": ("assimilate", "outside.toml", *ASSIMILATED, "--resume", "--out", "outside.nc"),
     "train-filter": ("train-filter", "setup.toml", "--resume", "--out", "trained.bieqno"),
-    "run": ("run", "linear-gaussian", "--preset", "smoke", "--resume", "--quiet", "--out", "runs"),
+    "run": ("run", "coverage", "--preset", "smoke", "--resume", "--quiet", "--out", "runs"),
 }
 
 WRITTEN: dict[str, tuple[str, ...]] = {
     "assimilate": ("analysis.nc",),
     "cycle_outside": ("outside.nc",),
     "train-filter": ("trained.bieqno",),
-    "run": ("runs/linear-gaussian/metrics.json",),
+    "run": ("runs/coverage/metrics.json",),
     "predict": ("out.csv",),
 }
 
