@@ -135,7 +135,7 @@ class Process:
             os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
         os.environ.update(_environment())
         begun = _forks.Event()
-        self.started = _forks.Process(target=_command, args=(list(words), folder, log, begun))
+        self.started = _forks.Process(target=_command, args=(list(words), folder, log, begun), daemon=True)
         self.started.start()
         if not begun.wait(PATIENCE):
             raise subprocess.TimeoutExpired(list(words), PATIENCE)
