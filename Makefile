@@ -36,7 +36,7 @@ reproduce: $(VENV)/.installed  ## run everything with the paper's settings into 
 
 test: $(VENV)/.installed  ## run the tests; those of the numbers with the compiler flags that users have
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not numbers and not long"
-	@BIEQNO_USER_FLAGS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m numbers tests
+	@BIEQNO_USER_FLAGS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal -m numbers $$(grep -rl --include='*.py' mark.numbers tests)
 
 test-long: $(VENV)/.installed  ## run the tests that `make test` leaves out: all pages of the docs, clusters, real records
 	@$(BIN)/python -m pytest -q -n auto --dist worksteal -m long
@@ -46,6 +46,7 @@ lint: $(VENV)/.installed  ## check style, formatting, types, and for what is uns
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/bandit -q -ll -r src campaigns benchmarks docs
+	@$(BIN)/python -m pip --disable-pip-version-check check
 
 format: $(VENV)/.installed  ## fix style and formatting
 	@$(BIN)/ruff check --fix .
@@ -88,7 +89,8 @@ campaign: $(VENV)/.installed  ## try to break bieqno in large numbers (hours), a
 	@$(BIN)/python campaigns/processes.py together --write
 	@$(BIN)/python campaigns/disks.py --write
 	@$(BIN)/python campaigns/threads.py --write
-	@$(BIN)/python campaigns/soak.py --write
+	@$(BIN)/python campaigns/soak.py cycled --write
+	@$(BIN)/python campaigns/soak.py studies --write
 	@$(BIN)/python campaigns/coverage_of_intervals.py --write
 
 validate: $(VENV)/.installed  ## compare tuned filters with the published scores (several minutes)

@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pandas as pd
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
 import bieqno
@@ -19,7 +20,7 @@ from bieqno import assimilation as da
 from bieqno import scores
 from bieqno.compilation import forget_programs
 from constructions import Target, built, fits, functions
-from tables import Tally, run
+from tables import SEEDS, Tally, run
 
 KEY = jax.random.key(0)
 RANDOM = np.random.default_rng(0)
@@ -193,24 +194,30 @@ LOST = ("simulate", "cycle", "forecast", "run_trials", "spin_up", "rk4", "to_dat
 MODELS = ("Lorenz63, used", "Lorenz96, used", "LinearModel, used")
 
 
-def campaign(count: int, number: int) -> Tally:
+AT_ONCE = 2000  # Hypothesis becomes slow where it has to remember many examples
+
+
+def campaign(count: int, seed: int) -> Tally:
     """Call public functions with hostile arguments."""
     targets = [*operators(), *filters(), *regressors(), *built(), *functions(), *fits()]
     tally = Tally(count)
 
-    @seed(number)
-    @settings(max_examples=count, database=None, deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.data())
     def attack(data: st.DataObject) -> None:
         target = data.draw(st.sampled_from(targets))
         names = data.draw(st.lists(st.sampled_from(sorted(target.arguments)), min_size=1, max_size=2, unique=True))
         spoiled = {name: data.draw(st.sampled_from(sorted(SPOILS))) for name in names}
         tally.add(target.name, *outcome(target, spoiled))
         tally.step()
-        if tally.done % 1000 == 0:
-            forget_programs()
 
-    attack()
+    for first in range(0, count, AT_ONCE):
+        some = settings(
+            max_examples=min(AT_ONCE, count - first),
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        seeded(seed * SEEDS + first)(some(given(st.data())(attack)))()
+        forget_programs()
     return tally
 
 

@@ -9,7 +9,9 @@ import numpy as np
 
 import bieqno
 from bieqno import assimilation as da
+from tables import compile_quickly
 
+compile_quickly()
 KEY = jax.random.key(0)
 RANDOM = np.random.default_rng(1)
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from processes import TASKS, in_process, prepare
+from commands import TASKS, in_process, prepare
 from tables import Tally, run
 
 
@@ -26,7 +26,7 @@ def campaign(count: int, seed: int) -> Tally:
         "assimilate": (*TASKS["assimilate"][:-1], "{}/out"),
         "evaluate": ("evaluate", "table.csv", "--target", "y", "--no-correction", "--out", "{}/out"),
         "init": ("init", "{}/example"),
-        "run": ("run", "linear-gaussian", "--preset", "smoke", "--quiet", "--out", "{}/runs"),
+        "run": ("run", "coverage", "--preset", "smoke", "--quiet", "--out", "{}/runs"),
     }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -30,8 +30,9 @@ from bieqno.lab.results import METRICS_FILE
 from bieqno.lab.system_files.reading import read_system_file
 from bieqno.persistence.tensorfile import pack_tensors, read_tensors, unpack_tensors
 from bieqno.regression import load_regressor
-from tables import Tally, run
+from tables import Tally, compile_quickly, run
 
+compile_quickly()
 KEY = jax.random.key(0)
 TEXTS = (b"[" * 5000, b"{" * 5000, b"\x00", b"1e999", b"nan", b"\xff\xfe", b"'\"", b"=", b"\n")
 HOSTILE: list[Any] = [
@@ -176,36 +177,41 @@ def _spoiled(array: np.ndarray, random: random.Random) -> np.ndarray:
             return changed.reshape(array.shape)
 
 
+def tried(kind: Kind, path: Path) -> tuple[str, str]:
+    """Use a file, and say what came of it."""
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            kind.use(path)
+    except kind.errors:
+        return "refused", ""
+    except FloatingPointError as error:
+        return "not finite", str(error)
+    except Exception as error:  # what the campaign is after
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return "uncontrolled", f"{type(error).__name__} in {Path(frame.filename).name}:{frame.lineno}: {error}"
+    return "read", ""
+
+
 def campaign(count: int, seed: int) -> Tally:
     """Read `count` mutated files of each kind."""
-    tally, random_ = Tally(7 * count), random.Random(seed)
+    tally, chance, memory = Tally(7 * count), random.Random(seed), 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for what, kind in kinds(folder).items():
-            path, before = folder / f"mutated.{what}", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-            for _ in range(count):
-                own = kind.own is not None and random_.random() < 0.7
-                content = forged(kind.content, str(kind.own), random_) if own else damaged(kind.content, random_)
-                path.write_bytes(content)
-                try:
-                    with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
-                        warnings.simplefilter("ignore")
-                        kind.use(path)
-                    tally.add(what, "read")
-                except kind.errors:
-                    tally.add(what, "refused")
-                except FloatingPointError as error:
-                    tally.add(what, "not finite", str(error))
-                except Exception as error:  # what the campaign is after
-                    frame = traceback.extract_tb(error.__traceback__)[-1]
-                    place = f"{Path(frame.filename).name}:{frame.lineno}"
-                    tally.add(what, "uncontrolled", f"{type(error).__name__} in {place}: {error}")
+        good = kinds(folder)
+        for number in range(count):
+            for what, kind in good.items():
+                path = folder / f"mutated.{what}"
+                own = kind.own is not None and chance.random() < 0.7
+                path.write_bytes(forged(kind.content, str(kind.own), chance) if own else damaged(kind.content, chance))
+                tally.add(what, *tried(kind, path))
                 tally.step()
-                if tally.done % 1000 == 0:
-                    forget_programs()
-            grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e6
-            if grown > 2:
-                tally.add(what, "lost", f"memory grew by {grown:.1f} GB")
+            if number % 200 == 0:
+                forget_programs()
+            peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            if memory and peak > memory + 2e6:  # kilobytes
+                tally.add(what, "lost", f"memory grew by {(peak - memory) / 1e6:.1f} GB by file {number}")
+            memory = peak
     return tally
 
 

@@ -1,12 +1,19 @@
-"""A filter cycled for very long, in parts that continue each other: memory does not grow, and no run is lost."""
+"""Long runs: a filter cycled in parts that continue each other, whose memory does not grow, and the filters of the studies.
+
+Of the latter, tuned as in the studies, the runs are counted that were lost: that diverged, or ended worse than the climatology.
+"""
 
 import resource
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bieqno import assimilation as da
+from bieqno.lab.methods.filters import classical_filters
+from bieqno.lab.papers import paper_lorenz63, paper_lorenz96, sakov_lorenz96, sparse_ring
 from tables import Tally, run
 
 PART = 2000  # windows of one call
@@ -53,5 +60,48 @@ def campaign(count: int, seed: int, part: int = PART, names: Sequence[str] = ("E
     return tally
 
 
+SYSTEMS: dict[str, tuple[Callable[[], da.System], int]] = {
+    "lorenz63": (lambda: paper_lorenz63().system, 16),
+    "lorenz96": (lambda: paper_lorenz96().system, 16),
+    "standard": (sakov_lorenz96, 20),
+    "mnmef": (sparse_ring, 20),
+}
+
+
+def studies(
+    count: int, seed: int, names: Sequence[str] = tuple(SYSTEMS), truths: int = 64, only: Sequence[str] = ()
+) -> Tally:
+    """Run every filter of the studies through `count` windows of each of 64 truths, and count the lost runs."""
+    tally, practice_key, test_key, run_key = Tally(len(names)), *jax.random.split(jax.random.key(seed), 3)
+    for name in names:
+        make, members = SYSTEMS[name]
+        system = make()
+        practice = da.make_trials(system, min(count, 100), truths=4, members=members, key=practice_key)
+        trials = da.make_trials(system, count, truths=truths, members=members, key=test_key)
+        filters = {
+            title: one.at(one.tune(system, practice, min(count, 100) // 5, run_key))
+            for title, one in classical_filters(system).items()
+            if title in only or not only
+        }
+        if system.places is not None and not only:
+            filters["LocalEnNF, pretrained"] = da.LocalEnNF.pretrained().at(system)
+        truth, second_half = np.asarray(trials.twins.truth), slice(count // 2, None)
+        for title, filter in filters.items():
+            done = da.run_trials(filter, system, trials, record=da.keep_mean, key=run_key)
+            diverged = np.asarray(done.diverged) >= 0
+            error = np.sqrt(np.mean((np.asarray(done.kept) - truth)[:, second_half] ** 2, axis=(1, 2)))
+            for lost, size in zip(diverged.tolist(), error.tolist(), strict=True):
+                finite = np.isfinite(size)
+                end = "not better than climatology" if not size < truth.std() else "kept"
+                tally.add(f"{name}, {title}, N = {members}", "diverged" if lost else end if finite else "not finite")
+        tally.step()
+    return tally
+
+
 if __name__ == "__main__":
-    run("soak", campaign, count=1_000_000)
+    chosen = {"cycled": (campaign, "soak", 1_000_000), "studies": (studies, "studies", 1500)}
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    if word not in chosen:
+        sys.exit(f"say which: {', '.join(chosen)}")
+    function, name, count = chosen[word]
+    run(name, function, count=count, arguments=sys.argv[2:])

@@ -2,11 +2,13 @@
 
 A campaign tells its progress to standard error every half minute. With `--write` the table of what was tried so far is put into
 the page as often, so that one that is stopped, or killed, has left its table. `--workers` shares the count among processes.
+With `--parts FOLDER` runs with different seeds are parts of one campaign: the page has the sum of those in the folder.
 """
 
 import argparse
 import json
 import multiprocessing
+import os
 import re
 import signal
 import sys
@@ -27,6 +29,12 @@ KEPT = 200  # failures that are kept as text
 SEEDS = 1_000_000  # the distance of the seeds of two workers, for campaigns that use several seeds
 
 
+def compile_quickly() -> None:
+    """Ask the compiler, before JAX starts, for little optimization: some campaigns compile far more than they compute."""
+    options = ("backend_optimization_level=0", "llvm_disable_expensive_passes=true", "cpu_use_fusion_emitters=false")
+    os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{option}" for option in options))
+
+
 class Tally:
     """Counts outcomes by what was tried; those called `BAD` are failures, of which some are kept as text."""
 
@@ -40,6 +48,7 @@ class Tally:
         self.counts: dict[str, Counter[str]] = {}
         self.failures: list[str] = []
         self.expected, self.done = expected, 0  # steps of the campaign, each of which may try several things
+        self.minutes = 0.0  # of the parts that have ended
         self._shown = time.monotonic()
 
     def add(self, what: str, outcome: str, detail: str = "", times: int = 1) -> None:
@@ -76,7 +85,7 @@ class Tally:
     def save(self, path: Path) -> None:
         """Write the tally for the process that started this one, which may read it at any time."""
         part = path.with_suffix(".part")
-        part.write_text(json.dumps([self.counts, self.failures, self.expected, self.done]))
+        part.write_text(json.dumps([self.counts, self.failures, self.expected, self.done, self.minutes]))
         part.replace(path)
 
     @classmethod
@@ -85,11 +94,12 @@ class Tally:
         total = cls()
         for path in paths:
             if path.exists():
-                counts, failures, expected, done = json.loads(path.read_text())
+                counts, failures, expected, done, minutes = json.loads(path.read_text())
                 for what, ends in counts.items():
                     total.counts.setdefault(what, Counter()).update(ends)
                 total.failures += failures
                 total.expected, total.done = total.expected + expected, total.done + done
+                total.minutes += minutes
         return total
 
 
@@ -102,13 +112,20 @@ def run(
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="processes that share the count, each with its seed")
     parser.add_argument("--write", action="store_true", help="put the table into docs/reliability.md")
+    parser.add_argument("--parts", type=Path, metavar="FOLDER", help="keep the counts there, and tell the sum of all")
     chosen = parser.parse_args(arguments)
-    words = f"--count {chosen.count} --seed {chosen.seed}" + f" --workers {chosen.workers}" * (chosen.workers > 1)
+    workers = f" --workers {chosen.workers}" * (chosen.workers > 1)
     begun = time.monotonic()
 
     def told(tally: Tally, state: str) -> str:
-        minutes = (time.monotonic() - begun) / 60
-        about = f"{time.strftime('%Y-%m-%d')}, `{words}`, {minutes:.1f} minutes{state}, {tally.tried():,} tried"
+        tally.minutes, seeds = (time.monotonic() - begun) / 60, [str(chosen.seed)]
+        if chosen.parts:
+            chosen.parts.mkdir(parents=True, exist_ok=True)
+            tally.save(chosen.parts / f"{chosen.seed}.json")
+            seeds = sorted((path.stem for path in chosen.parts.glob("*.json")), key=int)
+            tally = Tally.merged(chosen.parts / f"{seed}.json" for seed in seeds)
+        words = f"`--count {chosen.count} --seed {', '.join(seeds)}{workers}`, {tally.minutes:.1f} minutes{state}"
+        about = f"{time.strftime('%Y-%m-%d')}, {words}, {tally.tried():,} tried"
         return f"{about}, {tally.failed()} failures.\n\n{tally.table()}"
 
     def watch(tally: Tally) -> None:

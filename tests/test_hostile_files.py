@@ -44,6 +44,8 @@ def forged(content, path, change_tree=lambda tree: None, change_tensors=lambda t
     ("name", "value"),
     [
         ("target_names_", {"list": [{"list": ["y"]}]}),
+        ("feature_names_in_", {"list": [{"list": ["x"]}]}),
+        ("feature_names_in_", {"list": ["x", "z"]}),
         ("n_features_in_", 10**400),
         ("single_output_", "yes"),
         ("seed_", -1),

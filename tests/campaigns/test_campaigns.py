@@ -38,19 +38,19 @@ def test_mutated_files():
 
 def test_two_processes_write_to_one_place(tmp_path):
     """The result is that of one alone, and nothing is left; interruptions at random are in the campaign itself."""
-    import processes
-    import tables
+    import commands
 
-    processes.prepare(tmp_path, fitted_only=True)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    commands.prepare(folder, fitted_only=True)
     words = ("predict", "model.bieqno", "table.csv", "--out", "out.csv")
-    assert processes.in_process(words, tmp_path).returncode == 0
-    expected = processes.digests(tmp_path, "predict")
-    (tmp_path / "out.csv").unlink()
-    pair = [processes.started(words, tmp_path, 0.0) for _ in range(2)]
-    assert [process.wait(300) for process, _ in pair] == [0, 0]
-    assert processes.digests(tmp_path, "predict") == expected
-    assert not processes.leftovers(tmp_path)
-    assert tables.Tally().table().startswith("|")
+    assert commands.in_process(words, folder).returncode == 0
+    expected = commands.digests(folder, "predict")
+    commands.remove(folder, "predict")
+    pair = [commands.Process(words, folder, tmp_path / name, new=True) for name in ("first", "second")]
+    assert [process.ended()[0] for process in pair] == [0, 0]
+    assert commands.digests(folder, "predict") == expected
+    assert not commands.leftovers(folder)
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path):
@@ -71,6 +71,11 @@ def test_processes_share_a_count_and_what_was_tried_is_kept(tmp_path, monkeypatc
 
     import tables
 
+    # In a module of its own, which the processes find: `tests` may be the name of another package that is installed.
+    (tmp_path / "counting.py").write_text(COUNTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    from counting import counted, stopped
+
     monkeypatch.setattr(tables, "PAGE", tmp_path / "page.md")
     tables.PAGE.write_text("a\n<!-- campaign: x -->\nold\n<!-- end of campaign -->\nb\n")
     shown = []
@@ -86,24 +91,43 @@ def test_processes_share_a_count_and_what_was_tried_is_kept(tmp_path, monkeypatc
     assert "`--count 4 --seed 0`, 0.0 minutes, stopped early, 2 tried, 1 failures." in tables.PAGE.read_text()
 
 
-def counted(count, seed):
+def test_parts_of_a_campaign_are_summed(tmp_path, monkeypatch):
     import tables
 
+    def counted(count, seed):
+        """Count."""
+        tally = tables.Tally(count)
+        tally.add("a", "good" if seed else "lost", times=count)
+        return tally
+
+    monkeypatch.setattr(tables, "PAGE", tmp_path / "page.md")
+    tables.PAGE.write_text("<!-- campaign: x -->\n<!-- end of campaign -->")
+    for seed in ("0", "2", "10"):
+        with pytest.raises(SystemExit) as end:
+            tables.run("x", counted, count=4, arguments=["--seed", seed, "--parts", str(tmp_path / "x"), "--write"])
+        assert end.value.code == (seed == "0")
+    page = tables.PAGE.read_text()
+    assert "`--count 4 --seed 0, 2, 10`, 0.0 minutes, 12 tried, 4 failures." in page
+    assert "| a | 12 | 8 | 4 |" in page
+
+
+COUNTING = '''
+import tables
+
+def counted(count, seed):
     tally = tables.Tally(count)
     for _ in range(count):
         tally.add(f"seed {seed}", "good")
         tally.step()
     return tally
 
-
 def stopped(count, seed):
     """A campaign."""
-    import tables
-
     tally = tables.Tally(count)
     tally.add("a", "good")
     tally.add("a", "lost")
     raise KeyboardInterrupt
+'''
 
 
 def test_soak():
@@ -111,6 +135,13 @@ def test_soak():
 
     tally = soak.campaign(100, 0, part=20, names=["ETKF"])  # memory is compared with that after three parts
     assert not tally.failures
+
+
+def test_lost_runs_of_the_filters_of_studies_are_counted():
+    import soak
+
+    tally = soak.studies(20, 0, names=["lorenz63"], truths=2, only=["ETKF tuned"])
+    assert tally.counts == {"lorenz63, ETKF tuned, N = 16": {"kept": 2}}
 
 
 def test_intervals_hold_away_from_the_rows():
@@ -121,5 +152,5 @@ def test_intervals_hold_away_from_the_rows():
 
 def test_every_campaign_has_its_table_in_the_documentation():
     page = (ROOT / "docs" / "reliability.md").read_text()
-    for name in ("calls", "files", "interrupted", "together", "disks", "threads", "soak", "coverage"):
+    for name in ("calls", "files", "interrupted", "together", "disks", "threads", "soak", "studies", "coverage"):
         assert f"<!-- campaign: {name} -->" in page

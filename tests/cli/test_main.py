@@ -171,3 +171,29 @@ def test_parts_that_take_minutes_have_a_remaining_time():
         clock[0] += 60
         bar.update(task, completed=done)
     assert bar.tasks[0].time_remaining == 16 * 60
+
+
+IN_THE_COURSE = """
+import sys, time
+sys.path.insert(0, sys.argv[1])
+import bieqno.cli
+bieqno.cli.LONGEST_IMPORT = 2.0
+bieqno.cli.interrupt_quietly(begun=True)
+try:
+    import interrupted_module
+    time.sleep(60)
+except KeyboardInterrupt:
+    print("told", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("seconds", "printed", "code"), [(0.3, "imported\ntold\n", 0), (60, "", 130)])
+def test_ctrl_c_in_an_import_of_a_running_command_waits_for_its_end(tmp_path, seconds, printed, code):
+    """It ended the process at once: with the cursor hidden by a bar, and no word on how to go on."""
+    (tmp_path / "interrupted_module.py").write_text(
+        "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\nend = time.monotonic() + "
+        f"{seconds}\nwhile time.monotonic() < end:\n    time.sleep(0.01)\nprint('imported', flush=True)\n"
+    )
+    call = [sys.executable, "-c", IN_THE_COURSE, str(tmp_path)]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (code, printed, "")

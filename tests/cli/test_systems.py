@@ -10,6 +10,7 @@ import pytest
 import xarray as xr
 
 from bieqno.assimilation import EnNF, LearnedGain, load_filter
+from bieqno.lab.system_files.objects import find_object
 from bieqno.lab.system_files.reading import read_system_file
 from bieqno.lab.system_files.series import read_observations
 
@@ -351,6 +352,14 @@ def test_modules_that_fail_say_why(bieqno, folder, tmp_path):
     done = bieqno("simulate", tmp_path / "setup.toml", "--out", tmp_path / "obs.nc")
     assert done.code == 1
     assert "importing the module my_model failed: NameError: name 'undefined' is not defined" in done.err
+
+
+@pytest.mark.parametrize("name", ["m" * 5000, "\u00e4" * 200])
+def test_a_name_that_no_file_can_have_is_refused(tmp_path, name):
+    """It was an OSError with the whole name."""
+    with pytest.raises(ValueError, match="a name that no file can have") as refused:
+        find_object(f"{name}:model", tmp_path)
+    assert len(str(refused.value)) < 200
 
 
 def test_files_that_do_not_fit(bieqno, folder, tmp_path):

@@ -1,35 +1,55 @@
 """The command `bieqno`: parse, call, print."""
 
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from types import FrameType
 
 __all__ = ["INTERRUPTED", "interrupt_quietly", "main"]
 
 INTERRUPTED = 130  # exit code that shells expect of a program that Ctrl-C ended
+LONGEST_IMPORT = 5.0  # seconds
 
 
-def interrupt_quietly() -> None:
-    """Let Ctrl-C end the process at once while modules are imported, which takes the first seconds of a command.
+class _Interrupts:
+    """What Ctrl-C does: it is raised as usual, but never inside an import.
 
     Raised there, KeyboardInterrupt is a traceback through modules of others; some of them, written in C++, abort the process
-    or swallow it. Nothing is written while modules are imported. Later it is raised as usual.
+    or swallow it. In the first imports, where nothing was done yet, it ends the process at once. Commands import more in their
+    course, when there may be a bar on the terminal and results to tell of: then it is raised at the end of that import.
     """
+
+    begun = False  # whether a command runs
+    deadline = math.inf  # when an import that goes on is not waited for any longer
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        inner, now = frame, time.monotonic()
+        while frame is not None and not frame.f_code.co_filename.startswith("<frozen importlib"):
+            frame = frame.f_back
+        if frame is None:
+            self.deadline = math.inf
+            signal.default_int_handler(number, inner)
+        self.deadline = min(self.deadline, now + LONGEST_IMPORT)
+        if not self.begun or now > self.deadline:
+            os._exit(INTERRUPTED)
+        again = threading.Timer(0.05, signal.raise_signal, (number,))
+        again.daemon = True
+        again.start()
+
+
+_interrupts = _Interrupts()
+
+
+def interrupt_quietly(*, begun: bool = False) -> None:
+    """Keep Ctrl-C from imports, which take the first seconds of a command; `begun` says that the command itself runs now."""
+    _interrupts.begun = begun
     # Another program that calls this may have its own way, and only a main thread is told of signals.
     main_thread = threading.current_thread() is threading.main_thread()
     if main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _interrupt)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    inner = frame
-    while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
-            os._exit(INTERRUPTED)
-        frame = frame.f_back
-    signal.default_int_handler(number, inner)
+        signal.signal(signal.SIGINT, _interrupts)
 
 
 def main() -> None:

@@ -90,6 +90,7 @@ def _start(
 
 def run_app() -> None:
     """Run the command; turn wrong input and a full or closed disk into one line, and say how to report any other error."""
+    interrupt_quietly(begun=True)
     try:
         app()
     except Exception as error:
@@ -112,5 +113,4 @@ def run_app() -> None:
 
 
 if __name__ == "__main__":
-    interrupt_quietly()
     run_app()

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import equinox as eqx
@@ -22,6 +23,8 @@ def rk4(
         >>> round(float(decayed[0]), 4)  # exp(-1)
         0.3679
     """
+    if not isinstance(steps, Integral) or not 0 <= steps < 2**31:
+        raise ValueError(f"steps is a whole number from 0, of at most 32 bits; got {steps!r}")
 
     def advance(z: Inexact[Array, "*s"], _: None) -> tuple[Inexact[Array, "*s"], None]:
         k1 = tendency(z)

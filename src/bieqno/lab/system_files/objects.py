@@ -19,6 +19,8 @@ from bieqno.assimilation import Filter, Members, System
 from bieqno.assimilation.models.forecast import AbstractEnsembleModel, forecast
 from bieqno.lab.texts import did_you_mean
 
+LONGEST_NAME = 240  # bytes of the name of a module, whose file has a suffix
+
 
 def find_object(name: str, folder: Path) -> Any:
     """Return the object that a text such as ``my_model:observation`` names, from the folder or what is installed.
@@ -34,6 +36,8 @@ def find_object(name: str, folder: Path) -> Any:
     module_name, colon, path = name.partition(":")
     if not (colon and module_name and path):
         raise ValueError(f"expected 'module:object', as in 'my_model:model', got {name!r}")
+    if len(module_name.encode(errors="replace")) > LONGEST_NAME:
+        raise ValueError(f"expected 'module:object', got a name that no file can have: {name[:40]!r}...")
     found: Any = _import(module_name, folder.resolve())
     for part in path.split("."):
         if not hasattr(found, part):
