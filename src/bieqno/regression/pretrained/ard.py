@@ -2,9 +2,9 @@
 
 The covariance of two noisy values is ``s k(|(x - x') / l|) + b x . x' + c + noise``; inputs and targets have mean zero and
 deviation one. Shape k, length scales l, variances s and b and the noise maximise the marginal likelihood of at most `FIT_ROWS`
-rows (`likelihood`), on the host in double precision: nothing compiles. Up to `EXACT_ROWS` rows predictions are exact, for a smooth
-function of many inputs has no few rows that tell its value; of more, a prediction is made from the nearest rows in the metric of
-the length scales.
+rows (`likelihood`), on the host in double precision: nothing compiles. Up to `EXACT_ROWS` rows predictions are exact: a smooth
+function of many inputs is told by far more rows than the nearest. Of more rows, a prediction is made from the nearest in the
+metric of the length scales.
 """
 
 from functools import cached_property
