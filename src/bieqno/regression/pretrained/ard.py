@@ -21,6 +21,7 @@ from bieqno.regression.pretrained.likelihood import CONSTANT, SHAPES, Likelihood
 from bieqno.regression.pretrained.mixture import Moments
 
 FIT_ROWS, SCREEN_ROWS = 1000, 128  # most rows that decide on the hyperparameters, and on shapes and starts
+_MANY, _SCREEN_ROWS_OF_MANY = 2048, 400  # of so many rows more are worth the time: few tell shapes badly apart
 EXACT_ROWS = 10_000  # whose factor has 0.8 GB and is made in half a minute
 NEAREST, ANCHORS = 224, 64  # rows that a prediction from more is made of: the nearest, and some all over the table
 _FOLDS = 4
@@ -216,8 +217,9 @@ def fit_ard(
     # A few length scales are known from a few rows; of many rows more are worth the time.
     most = min(FIT_ROWS, max(60 + 100 * inputs.shape[1], len(targets) // 4))
     chosen = np.random.default_rng(0).permutation(len(targets))[:most]
+    screen = SCREEN_ROWS if len(targets) <= _MANY else _SCREEN_ROWS_OF_MANY
     few, all_of_them = (
-        Likelihood(inputs[rows], targets[rows], noise) for rows in map(np.sort, (chosen[:SCREEN_ROWS], chosen))
+        Likelihood(inputs[rows], targets[rows], noise) for rows in map(np.sort, (chosen[:screen], chosen))
     )
     if like is not None:
         start = np.concatenate([like.log_lengths, [np.log(0.3), np.log(1e-3), np.log(0.7)]])
@@ -226,7 +228,7 @@ def fit_ard(
     first = [few.climb(SHAPES[0], few.start(*start), 25, tied) for start in _STARTS]
     best = max(first, key=lambda found: found[0])
     found = {SHAPES[0]: best} | {shape: few.climb(shape, best[1], 12, tied) for shape in SHAPES[1:]}
-    if len(chosen) > SCREEN_ROWS:
+    if len(chosen) > screen:
         ranked = sorted(found, key=lambda shape: -found[shape][0])
         near = [shape for shape in ranked[:2] if found[shape][0] > found[ranked[0]][0] - _NEAR]
         found = {shape: all_of_them.climb(shape, found[shape][1], 8, tied) for shape in near}
