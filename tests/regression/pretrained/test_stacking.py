@@ -61,6 +61,18 @@ def test_many_rows_are_predicted_from_the_nearest(monkeypatch):
         assert a.variance == pytest.approx(b.variance, rel=0.1)
 
 
+def test_bands_of_rows_and_points_change_no_prediction(monkeypatch):
+    x, y = table(90, 3)
+    whole = fit_ard(x[:70], y[:70])
+    expected = whole.predict(x[70:]), whole.leave_out(np.arange(70), np.arange(70))
+    monkeypatch.setattr(ard, "_BAND", 16)
+    process = ARDProcess(x[:70], y[:70], whole.log_lengths, whole.log_variances, whole.shape)
+    found = process.predict(x[70:]), process.leave_out(np.arange(70), np.arange(70))
+    for a, b in zip(found, expected, strict=True):
+        assert a.mean == pytest.approx(b.mean)
+        assert a.variance == pytest.approx(b.variance)
+
+
 def test_trees_as_arrays_predict_what_scikit_learn_predicts():
     x, y = table(200, 3)
     y = y + 2 * (x[:, 2] > 0)

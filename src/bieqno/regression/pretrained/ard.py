@@ -2,8 +2,9 @@
 
 The covariance of two noisy values is ``s k(|(x - x') / l|) + b x . x' + c + noise``; inputs and targets have mean zero and
 deviation one. Shape k, length scales l, variances s and b and the noise maximise the marginal likelihood of at most `FIT_ROWS`
-rows (`likelihood`), on the host in double precision: nothing compiles. Up to `EXACT_ROWS` rows predictions are exact; of more, a
-prediction is made from the nearest rows in the metric of the length scales.
+rows (`likelihood`), on the host in double precision: nothing compiles. Up to `EXACT_ROWS` rows predictions are exact: a smooth
+function of many inputs is told by far more rows than the nearest. Of more rows, a prediction is made from the nearest in the
+metric of the length scales.
 """
 
 from functools import cached_property
@@ -12,18 +13,19 @@ import equinox as eqx
 import numpy as np
 from jaxtyping import Float, Int
 from scipy.linalg import cho_solve, cholesky, solve_triangular
-from scipy.linalg.lapack import dposv
+from scipy.linalg.lapack import dposv, dtrtri
 from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 
-from bieqno.regression.pretrained.likelihood import CONSTANT, SHAPES, Likelihood, correlation, inverse
+from bieqno.regression.pretrained.likelihood import CONSTANT, SHAPES, Likelihood, correlation
 from bieqno.regression.pretrained.mixture import Moments
 
 FIT_ROWS, SCREEN_ROWS = 1000, 128  # most rows that decide on the hyperparameters, and on shapes and starts
-EXACT_ROWS = 2048
+_MANY, _SCREEN_ROWS_OF_MANY = 2048, 400  # of so many rows more are worth the time: few tell shapes badly apart
+EXACT_ROWS = 10_000  # whose factor has 0.8 GB and is made in half a minute
 NEAREST, ANCHORS = 224, 64  # rows that a prediction from more is made of: the nearest, and some all over the table
 _FOLDS = 4
-_CHUNK = 64  # predictions that are made at once from the nearest rows
+_CHUNK, _BAND = 64, 1024  # predictions that are made at once from the nearest rows, and from all
 _NEAR = 3.0  # a shape whose log-likelihood of the few rows is as near to the best is tried with all
 _STARTS = ((1.0, 0.1), (0.25, 0.01), (3.0, 0.5))  # common length over the prior's, and variance of the noise
 
@@ -68,9 +70,11 @@ class ARDProcess(eqx.Module):
     @cached_property
     def factor(self) -> tuple[Float[np.ndarray, "n n"], Float[np.ndarray, "n"]]:
         """The Cholesky factor of the covariance of all rows, and the covariance's inverse times their targets."""
-        K = self.covariance(self.inputs, self.inputs)
+        K = np.empty((len(self.targets), len(self.targets)))
+        for band in _bands(len(K)):
+            K[band] = self.covariance(self.inputs[band], self.inputs)
         K[np.diag_indices_from(K)] += self.noise
-        L = cholesky(K, lower=True, overwrite_a=True, check_finite=False)
+        L = cholesky(K.T, lower=True, overwrite_a=True, check_finite=False)  # transposed it is decomposed in its place
         return L, cho_solve((L, True), self.targets, check_finite=False)
 
     def metric(self, points: Float[np.ndarray, "... d"]) -> Float[np.ndarray, "... d"]:
@@ -100,12 +104,12 @@ class ARDProcess(eqx.Module):
             near = self.tree.query(self.metric(points), NEAREST)[1]
             return self._from_nearest(points, near)
         L, solved = self.factor
-        parts = [slice(i, i + EXACT_ROWS) for i in range(0, len(points), EXACT_ROWS)]
-        K = [self.covariance(self.inputs, points[part]) for part in parts]
-        known = [np.sum(solve_triangular(L, k, lower=True, check_finite=False) ** 2, axis=0) for k in K]
-        mean = np.concatenate([solved @ k for k in K] or [np.zeros(0)])
-        left = self.variance(points) - np.concatenate(known or [np.zeros(0)])
-        return Moments(mean, np.maximum(left, 0) + self.noise)
+        mean, known = np.empty((2, len(points)))
+        for band in _bands(len(points)):
+            k = self.covariance(self.inputs, points[band])
+            mean[band] = solved @ k
+            known[band] = np.sum(solve_triangular(L, k, lower=True, check_finite=False) ** 2, axis=0)
+        return Moments(mean, np.maximum(self.variance(points) - known, 0) + self.noise)
 
     def posterior_covariance(self, points: Float[np.ndarray, "n d"], all_rows: bool) -> Float[np.ndarray, "n n"]:
         """Return the covariance of the function at points given all rows, or those that are nearest to the points."""
@@ -133,14 +137,14 @@ class ARDProcess(eqx.Module):
             near = self.tree.query(self.metric(self.inputs[rows]), NEAREST + 1)[1]
             return self._from_nearest(self.inputs[rows], near, (groups, groups[rows]))
         L, solved = self.factor
-        precision = inverse(L)
-        variance = 1 / np.diag(precision)
+        white = dtrtri(L, lower=1)[0]  # whose columns have the products that the precision is made of
+        variance = 1 / np.einsum("ij,ij->j", white, white)
         mean = self.targets - solved * variance
         # A group is left out together: the same formula with the block of the precision that belongs to it.
         order = np.argsort(groups, kind="stable")
         for own in np.split(order, np.flatnonzero(np.diff(groups[order])) + 1):
             if len(own) > 1:
-                block = np.linalg.inv(precision[np.ix_(own, own)])
+                block = np.linalg.inv(white[:, own].T @ white[:, own])
                 mean[own], variance[own] = self.targets[own] - block @ solved[own], np.diag(block)
         return Moments(mean[rows], variance[rows])
 
@@ -193,6 +197,10 @@ class ARDProcess(eqx.Module):
         return known[:, 1], np.maximum(self.variance(points) - known[:, 0], 0) + noise
 
 
+def _bands(count: int) -> list[slice]:
+    return [slice(i, i + _BAND) for i in range(0, count, _BAND)]
+
+
 def fit_ard(
     inputs: Float[np.ndarray, "n d"],
     targets: Float[np.ndarray, "n"],
@@ -209,8 +217,9 @@ def fit_ard(
     # A few length scales are known from a few rows; of many rows more are worth the time.
     most = min(FIT_ROWS, max(60 + 100 * inputs.shape[1], len(targets) // 4))
     chosen = np.random.default_rng(0).permutation(len(targets))[:most]
+    screen = SCREEN_ROWS if len(targets) <= _MANY else _SCREEN_ROWS_OF_MANY
     few, all_of_them = (
-        Likelihood(inputs[rows], targets[rows], noise) for rows in map(np.sort, (chosen[:SCREEN_ROWS], chosen))
+        Likelihood(inputs[rows], targets[rows], noise) for rows in map(np.sort, (chosen[:screen], chosen))
     )
     if like is not None:
         start = np.concatenate([like.log_lengths, [np.log(0.3), np.log(1e-3), np.log(0.7)]])
@@ -219,7 +228,7 @@ def fit_ard(
     first = [few.climb(SHAPES[0], few.start(*start), 25, tied) for start in _STARTS]
     best = max(first, key=lambda found: found[0])
     found = {SHAPES[0]: best} | {shape: few.climb(shape, best[1], 12, tied) for shape in SHAPES[1:]}
-    if len(chosen) > SCREEN_ROWS:
+    if len(chosen) > screen:
         ranked = sorted(found, key=lambda shape: -found[shape][0])
         near = [shape for shape in ranked[:2] if found[shape][0] > found[ranked[0]][0] - _NEAR]
         found = {shape: all_of_them.climb(shape, found[shape][1], 8, tied) for shape in near}

@@ -227,6 +227,8 @@ def _fit_under(
         trees, out_of_fold = fit_trees(inputs, targets, groups, ard, rows, seed=seed)
         experts.append(out_of_fold)
     weights = best_weights(targets[rows], experts)
+    if trees is not None and not weights[2]:  # what takes no part is not kept
+        trees, weights, experts = None, weights[:2], experts[:2]
     mean, variance = mix(weights, experts)
     found = HeldOut(targets[rows] - mean, np.sqrt(variance))
     factor = variance_factor(found, float(weights[0]))
