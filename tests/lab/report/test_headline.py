@@ -90,3 +90,21 @@ def test_of_a_part_of_the_demo_it_can_be_said_too(mixed):
     rows = tuple(replace(row, case=f"lorenz63-truth/{row.case}") for row in mixed.rows)
     (told,) = headlines([Result("demo", "quick", 0, rows)])
     assert told.sentence == next(headlines([mixed])).sentence
+
+
+def test_boosted_trees_of_other_packages_are_opponents():
+    rows = [
+        Row("wine", method, "crps", value, 0.0, 5)
+        for method, value in (("ggp", 0.5), ("catboost", 0.4), ("gp-ard", 0.6))
+    ]
+    (told,) = headlines([Result("tables", "quick", 0, tuple(rows))])
+    assert "25 % higher than that of CatBoost" in told.sentence
+
+
+def test_one_chart_of_many_sizes_comes_before_many_charts_of_few(mixed):
+    few = [
+        replace(row, protocol=f"set-up {k}")
+        for k in range(9)
+        for row in filters(("EnNF", 2, 0.2, 0), ("ETKF tuned", 2, 0.4, 0)).rows
+    ]
+    assert next(headlines([Result("dapper", "quick", 0, tuple(few)), mixed])).study == "lorenz63-truth"

@@ -5,9 +5,11 @@ tuned opponent, on data that no method was trained or tuned on. Diverged runs co
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from bieqno.lab.methods import boosting
 from bieqno.lab.report import pivots
 from bieqno.lab.report.charts import Chart
 from bieqno.lab.report.claims import SMOKE
@@ -19,6 +21,7 @@ from bieqno.lab.studies import EXPERIMENTS
 
 _STEP = "step-1d"
 _NOT_TUNED = ("gp-best", "gp-true", "gp-paper")  # the row of another, an oracle, and a process with one start only
+_TREES = ("trees", *boosting.METHODS)
 _ORACLES = ("particle filter", "Kalman filter, exact", "limit", "ggp-known-noise")
 _NEITHER = ("baseline", "EnKF", "teacher", *_ORACLES)
 
@@ -77,11 +80,10 @@ def headlines(results: Iterable[Result]) -> Iterator[Headline]:
             studies.setdefault(name, part)
     duels = {name: list(_filter_duels(part)) for name, part in studies.items() if pivots.protocols(part)}
     if any(duels.values()):
-        # The study with most tuned opponents and sizes, whoever wins there.
-        first = max(duels, key=lambda name: sum(row.method.endswith("tuned") for row in _unseen(studies[name])))
+        first = max(duels, key=lambda name: _breadth(studies[name]))
         chart = errors(studies[first], [_unseen(studies[first])[0].protocol or ""], 340)
         told = _headline("Filters", first, duels, chart)
-        published = list(_filter_duels(studies[first], lambda method: method.endswith("(published)")))
+        published = list(_filter_duels(studies[first], _published))
         yield told._replace(sentence=told.sentence + _beside_published(published))
     rest = {name: part for name, part in studies.items() if not pivots.protocols(part)}
     # Real records are scored by what filters predict, beside other predictions; they are no regression.
@@ -155,7 +157,7 @@ def _duel(study: str, case: str, metric: str, rows: Sequence[Row], tuned: Callab
 
 
 def _ours(method: str) -> bool:
-    other = method.endswith(("tuned", "(published)")) or method.startswith(("gp-", "trees")) or "paper" in method
+    other = method.endswith(("tuned", "(published)")) or _tuned_process(method) or method in _NOT_TUNED or "paper" in method
     return (not other and method not in _NEITHER) or method.endswith("fine-tuned")
 
 
@@ -175,6 +177,18 @@ def _filter_duels(part: Result, opponent: Callable[[str], bool] | None = None) -
         yield from _duel(part.experiment, where, metric, own, opponent or _tuned_filter)
 
 
+def _breadth(part: Result) -> tuple[int, int]:
+    """Return how many tuned opponents and sizes one chart of a study shows, then how many published numbers, whoever wins."""
+    rows = _unseen(part)
+    kinds = [[row for row in rows if kind(row.method)] for kind in (_tuned_filter, _published)]
+    tuned, published = (Counter(row.protocol for row in some).values() for some in kinds)
+    return max(tuned, default=0), max(published, default=0)
+
+
+def _published(method: str) -> bool:
+    return method.endswith("(published)")
+
+
 def _tuned_filter(method: str) -> bool:
     return method.endswith("tuned") and not method.endswith("fine-tuned")
 
@@ -187,7 +201,7 @@ def _regression_duels(part: Result) -> Iterator[Duel]:
 
 
 def _tuned_process(method: str) -> bool:
-    return method == "trees" or (method.startswith("gp-") and method not in _NOT_TUNED)
+    return method in _TREES or (method.startswith("gp-") and method not in _NOT_TUNED)
 
 
 def _step(part: Result, duel: Duel) -> Chart | None:
