@@ -108,3 +108,8 @@ def test_one_chart_of_many_sizes_comes_before_many_charts_of_few(mixed):
         for row in filters(("EnNF", 2, 0.2, 0), ("ETKF tuned", 2, 0.4, 0)).rows
     ]
     assert next(headlines([Result("dapper", "quick", 0, tuple(few)), mixed])).study == "lorenz63-truth"
+
+
+def test_a_study_without_ours_is_not_on_the_first_screen(mixed):
+    alone = filters(*(("ETKF tuned", size, 1.0, 0) for size in range(2, 12)), name="mnmef")
+    assert next(headlines([alone, mixed])).study == "lorenz63-truth"

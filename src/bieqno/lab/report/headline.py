@@ -80,7 +80,7 @@ def headlines(results: Iterable[Result]) -> Iterator[Headline]:
             studies.setdefault(name, part)
     duels = {name: list(_filter_duels(part)) for name, part in studies.items() if pivots.protocols(part)}
     if any(duels.values()):
-        first = max(duels, key=lambda name: _breadth(studies[name]))
+        first = max((name for name in duels if duels[name]), key=lambda name: _breadth(studies[name]))
         chart = errors(studies[first], [_unseen(studies[first])[0].protocol or ""], 340)
         told = _headline("Filters", first, duels, chart)
         published = list(_filter_duels(studies[first], _published))
