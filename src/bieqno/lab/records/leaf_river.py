@@ -143,7 +143,7 @@ def with_parameters(
     system: System,
     ensemble: Float[Array, "N 7"],
     about: Mapping[str, tuple[float, float]],
-    walk: Float[Array, ""],
+    walk: float | Float[Array, ""],
     *,
     key: PRNGKeyArray,
 ) -> tuple[System, Float[Array, "N 12"]]:

@@ -157,7 +157,9 @@ def _duel(study: str, case: str, metric: str, rows: Sequence[Row], tuned: Callab
 
 
 def _ours(method: str) -> bool:
-    other = method.endswith(("tuned", "(published)")) or _tuned_process(method) or method in _NOT_TUNED or "paper" in method
+    other = (
+        method.endswith(("tuned", "(published)")) or _tuned_process(method) or method in _NOT_TUNED or "paper" in method
+    )
     return (not other and method not in _NEITHER) or method.endswith("fine-tuned")
 
 
