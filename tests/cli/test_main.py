@@ -142,6 +142,7 @@ def test_a_page_that_cannot_be_written_leaves_the_numbers_as_they_were(tmp_path)
 
 INTERRUPTED = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which jobs in the background of a shell ignore
 sys.path.insert(0, sys.argv[1])
 from bieqno.cli import interrupt_quietly
 interrupt_quietly()
@@ -174,7 +175,8 @@ def test_parts_that_take_minutes_have_a_remaining_time():
 
 
 IN_THE_COURSE = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which jobs in the background of a shell ignore
 sys.path.insert(0, sys.argv[1])
 import bieqno.cli
 bieqno.cli.LONGEST_IMPORT = 2.0
