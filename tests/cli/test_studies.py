@@ -122,6 +122,15 @@ def test_json_lines_are_all_that_is_said(bieqno_command):
     assert {"part", "done", "total", "seconds", "remaining", "step", "loss"} <= events[1].keys()
 
 
+def test_the_time_to_go_does_not_count_the_part_that_compiled(capsys):
+    """The first part takes a minute of compilation, and each of the nine others a second."""
+    with choose_reporter(quiet=False, log_json=True).watch("lorenz63") as on_progress:
+        for part, seconds in enumerate((0.0, 60.0, 61.0, 62.0)):
+            on_progress(Progress("part", part, 10, seconds))
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [event["remaining"] for event in events] == [None, None, 8.0, 7.0]
+
+
 def test_a_loss_that_is_no_number_is_null_in_json_lines(capsys):
     with choose_reporter(quiet=False, log_json=True).watch("lorenz63") as on_progress:
         on_progress(Progress("training", 0.0, 1.0, 2.0, step=1, steps=2, loss=math.nan))

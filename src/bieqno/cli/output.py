@@ -184,13 +184,14 @@ def _live_bar(study: str) -> Iterator[Listener]:
 
 def _plain_lines(study: str) -> AbstractContextManager[Listener]:
     """Write a line to standard error at the beginning and then every ten seconds."""
-    last = -LINE_EVERY
+    last, remaining = -LINE_EVERY, _Remaining()
 
     def show(progress: Any) -> None:
         nonlocal last
+        left = remaining.after(progress)
         if time.monotonic() - last < LINE_EVERY:
             return
-        last, left = time.monotonic(), _remaining_seconds(progress)
+        last = time.monotonic()
         ahead = "" if left is None else f", about {duration(left)} left"
         typer.echo(f"{study}: {progress.done / progress.total:4.0%}  {_stage(progress)}{ahead}", err=True)
 
@@ -206,8 +207,8 @@ def _print(event: str, text: RenderableType, **facts: Any) -> None:
 
 
 def _json_progress(study: str) -> AbstractContextManager[Listener]:
-    about = {"experiment": study}
-    return nullcontext(lambda p: _json_event("progress", "", **about, remaining=_remaining_seconds(p), **p._asdict()))
+    about, remaining = {"experiment": study}, _Remaining()
+    return nullcontext(lambda p: _json_event("progress", "", **about, remaining=remaining.after(p), **p._asdict()))
 
 
 def _json_event(event: str, text: RenderableType, **facts: Any) -> None:
@@ -224,9 +225,19 @@ def _stage(progress: Any) -> str:
     return progress.part + step + (f", loss {progress.loss:.3g}" if math.isfinite(progress.loss) else ", compiling")
 
 
-def _remaining_seconds(progress: Any) -> float | None:
-    """Return the time to go at the speed so far; None before anything is done."""
-    return progress.seconds * (progress.total / progress.done - 1) if progress.done else None
+class _Remaining:
+    """Estimates the time to go at the pace since the first part that was finished, which is the one that compiled."""
+
+    def __init__(self) -> None:
+        self.first: Any = None
+
+    def after(self, progress: Any) -> float | None:
+        """Return the seconds to go; None before there is a pace."""
+        self.first = self.first or (progress if progress.done else None)
+        if self.first is None or progress.done <= self.first.done:
+            return None
+        pace = (progress.seconds - self.first.seconds) / (progress.done - self.first.done)
+        return pace * (progress.total - progress.done)
 
 
 def duration(seconds: float) -> str:
