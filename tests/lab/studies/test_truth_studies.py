@@ -126,7 +126,7 @@ def test_a_ring_is_measured_on_one_process_and_on_two():
             result.select(method=method, metric="seconds", protocol=f"800 variables on {c}") for c in (1, 2)
         )
         assert min(one.value, two.value) > 0
-        (error,) = result.select(method=method, metric="rmse", protocol="800 variables on 1")
+        (error,) = result.select(method=method, metric="rmse", protocol="800 variables on 2")
         assert 0.2 < error.value < 4
         (sent,) = result.select(method=method, metric="halo_bytes")
         assert 0 < sent.value < 800 * 4 * 5 * 2

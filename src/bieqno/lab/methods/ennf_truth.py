@@ -71,9 +71,8 @@ def truth_study(
     def test(network: str, size: int) -> filters.TwinTest:
         practice = partial(trials, network, size, *s.tuning, tune_key, 1)
         chosen, label = trials(network, size, s.truths, s.windows, truth_key, 0), f"N={size}, {network}"
-        return filters.TwinTest(
-            system, chosen, lambda: (practice(), s.tuning[1] // 10), run_key, s.burn_in, label=label, energy=energy
-        )
+        about: Any = {"label": label, "rungs": s.rungs, "energy": energy}
+        return filters.TwinTest(system, chosen, lambda: (practice(), s.tuning[1] // 10), run_key, s.burn_in, **about)
 
     def weights(size: int | None) -> Any:
         return filters.as_filter(lesson(size)["filter"])

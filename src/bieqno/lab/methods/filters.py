@@ -40,7 +40,8 @@ class TwinTest:
     """What a filter of one ensemble size is run on.
 
     `practice`, if there is something to tune, makes other trials and says how many of their first windows do not count; tests of
-    one label are tuned once. `record` keeps `mean` of each window, and `spread` if it is to be scored.
+    one label are tuned once, in so many `rungs` of `tune`. `record` keeps `mean` of each window, and `spread` if it is to be
+    scored.
     """
 
     system: da.System
@@ -50,6 +51,7 @@ class TwinTest:
     burn_in: int = 0
     record: da.Record = da.keep_moments
     label: str = ""
+    rungs: int = 1
     energy: bool = False  # whether to score whole states by the energy score, too
     predictive: bool = False  # whether to score what was predicted of the observations, too
 
@@ -58,11 +60,11 @@ class TwinTest:
 class FilterSettings:
     """Settings of a study of a learned filter with ensembles of some `sizes` beside tuned ones of `tuned_sizes`.
 
-    `tuning` is number and length of the truths that classical filters are tuned on, `truths` are unseen ones. `training` has
-    settings of the objective, and `steps`: the budget of a training with early stopping; `fine_tuning`, unless empty, those of a
-    second one, for each variable or size. The teacher's runs have `training_windows`, the `runs` of the test on the paper's
-    record continue beyond. `particles` is the size of a particle filter that shows what is possible. `paper`, unless empty, says
-    for how many `epochs`, and epochs of `fine_tuning`, the filter in the paper's form is trained.
+    `tuning` is number and length of the truths that classical filters are tuned on, in so many `rungs`; `truths` are unseen ones.
+    `training` has settings of the objective, and `steps`: the budget of a training with early stopping; `fine_tuning`, unless
+    empty, those of a second one, for each variable or size. The teacher's runs have `training_windows`, the `runs` of the test on
+    the paper's record continue beyond. `particles` is the size of a particle filter that shows what is possible. `paper`, unless
+    empty, says for how many `epochs`, and epochs of `fine_tuning`, the filter in the paper's form is trained.
     """
 
     preset: str
@@ -82,6 +84,7 @@ class FilterSettings:
     runs: int = 5
     particles: int = 0
     paper: Mapping[str, int] = field(default_factory=dict)
+    rungs: int = 1
 
 
 SMOKE_VALIDATION = {"truths": 2, "windows": 6, "burn_in": 1}
@@ -102,9 +105,11 @@ class Tuned:
     build: Callable[..., da.Filter]
     grid: Mapping[str, Sequence[float]]
 
-    def tune(self, system: da.System, practice: da.Trials, burn_in: int, key: PRNGKeyArray) -> Arrays:
+    def tune(
+        self, system: da.System, practice: da.Trials, burn_in: int, key: PRNGKeyArray, *, rungs: int = 1
+    ) -> Arrays:
         """Return the best of the settings to try."""
-        found = da.tune(self.build, self.grid, system, practice, burn_in=burn_in, key=key)
+        found = da.tune(self.build, self.grid, system, practice, burn_in=burn_in, rungs=rungs, key=key)
         return {name: np.array(value) for name, value in found.best.items()}
 
     def at(self, settings: Arrays) -> da.Filter:
@@ -180,7 +185,7 @@ def tuned(opponent: Tuned, run: Run) -> Method[TwinTest]:
 
     def search(test: TwinTest) -> Arrays:
         assert test.practice is not None, "nothing to tune on"
-        return opponent.tune(test.system, *test.practice(), test.key)
+        return opponent.tune(test.system, *test.practice(), test.key, rungs=test.rungs)
 
     def tuned_run(test: TwinTest) -> Arrays:
         if test.label not in known:

@@ -150,14 +150,13 @@ class Settings(FilterSettings):
     most: int = 100
 
 
-_QUICK = ("sakov2012", "sakov2008", "bocquet2015loc, window 0.4", "spantini2019")
 PRESETS = {
     "smoke": Settings(
         "smoke", (), (), 2, 12, 2, (1, 12), mnmef.SMOKE.student, {"steps": 2, "unroll": 1}, {},
         filters.SMOKE_VALIDATION, setups=("todter2015",), most=10,
     ),
-    "quick": Settings("quick", (), (), 8, 400, 100, (4, 150), training={"steps": 400}, setups=_QUICK, most=40),
-    "paper": Settings("paper", (), (), 32, 1100, 100, (16, 500), training={"steps": 6000}),
+    "quick": Settings("quick", (), (), 8, 400, 100, (8, 400), training={"steps": 500}, rungs=2, most=40),
+    "paper": Settings("paper", (), (), 16, 1100, 100, (12, 600), training={"steps": 2000}, rungs=2),
 }  # fmt: skip
 
 

@@ -45,9 +45,12 @@ def opponents(system: System, radius: tuple[float, ...] = (4.0, 6.0, 9.0, 13.0, 
     return classical_filters(system, inflation=(1.0, 1.03, 1.07, 1.12, 1.2, 1.3, 1.45), radius=radius)
 
 
-def tuned_settings(members: int, tuning: tuple[int, int], truth_key: PRNGKeyArray, run_key: PRNGKeyArray) -> Arrays:
-    """Return inflation and radius of the LETKF, tuned on so many truths of so many windows."""
-    system, (truths, windows) = sparse_ring(), tuning
+def tuned_settings(
+    members: int, tuning: tuple[int, int, int], truth_key: PRNGKeyArray, run_key: PRNGKeyArray
+) -> Arrays:
+    """Return inflation and radius of the LETKF, tuned on so many truths of so many windows and variables."""
+    truths, windows, size = tuning
+    system = sparse_ring(size)
     practice = make_trials(system, windows, truths=truths, members=members, key=truth_key)
     return letkf(system).tune(system, practice, windows // 10, run_key)
 
