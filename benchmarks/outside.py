@@ -180,12 +180,12 @@ def kills(times=20):
     context.set_forkserver_preload(["bieqno.assimilation"])
     kept = []
     for moment in range(times):
-        folder = Path(tempfile.mkdtemp())
+        folder, last = Path(tempfile.mkdtemp()), rng.randrange(39)
         process = context.Process(target=drive, args=(folder,))
         process.start()
-        while not (folder / "window_000000.bieqno").exists() and process.is_alive():
+        while not (folder / f"window_{last:06}.bieqno").exists() and process.is_alive():
             time.sleep(0.001)
-        time.sleep(rng.uniform(0.0, 1.5))
+        time.sleep(rng.uniform(0.0, 0.03))  # about as long as a window
         process.kill()
         process.join()
         kept.append(len(list(folder.glob("window_*.bieqno"))))

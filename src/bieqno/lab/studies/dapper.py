@@ -155,7 +155,7 @@ PRESETS = {
         "smoke", (), (), 2, 12, 2, (1, 12), mnmef.SMOKE.student, {"steps": 2, "unroll": 1}, {},
         filters.SMOKE_VALIDATION, setups=("todter2015",), most=10,
     ),
-    "quick": Settings("quick", (), (), 8, 400, 100, (8, 400), training={"steps": 500}, rungs=2, most=40),
+    "quick": Settings("quick", (), (), 8, 400, 100, (8, 300), training={"steps": 400}, rungs=2, most=40),
     "paper": Settings("paper", (), (), 16, 1100, 100, (12, 600), training={"steps": 2000}, rungs=2),
 }  # fmt: skip
 

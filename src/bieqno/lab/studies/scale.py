@@ -48,7 +48,7 @@ class Settings:
     processes: tuple[int, ...]
     weak: int
     members: int = 10
-    windows: int = 24
+    windows: int = 16
     tuning: tuple[int, int, int] = (4, 200, 4000)
     student: Mapping[str, Any] = field(default_factory=lambda: {"width": 16, "channels": 4})
     training: Mapping[str, Any] = field(default_factory=lambda: {"sizes": {10: 8}, "steps": 1000})
