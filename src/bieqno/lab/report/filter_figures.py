@@ -1,5 +1,6 @@
 """Figures of the filtering studies (section 3.2 of the paper), from stored rows and arrays alone; of runs the first."""
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -102,14 +103,17 @@ def _bars(axes: Axes, x: Sequence[int], rows: Sequence[Row], **look: Any) -> Non
 def growth(result: Result) -> Figure:
     """Draw error, time and memory against the number of variables; the number at a line's end is that of processes."""
     found = {metric: rows for metric in FILTER_METRICS if (rows := result.select(metric=metric))}
-    figure, grid = panels(1, len(found), (4.2 * len(found) + 0.4, 4.0), "number of variables")
-    for axes, (metric, rows) in zip(grid[0], found.items(), strict=True):
+    lines = -(-len(found) // 3)
+    figure, grid = panels(lines, 3, (9.0, 2.6 * lines), "number of variables")
+    for axes in grid.flat[len(found) :]:
+        axes.remove()
+    for axes, (metric, rows) in zip(grid.flat, found.items(), strict=False):
         for (_, processes), own in by_processes(rows).items():
             sizes = [int(row.case.removeprefix("n=")) for row in own]
             _bars(axes, sizes, own)
             axes.annotate(f" {processes}", (sizes[-1], own[-1].value), fontsize=8)
         scale = {"ylim": (0, None)} if metric == "rmse" else {"yscale": "log"}
-        axes.set(xscale="log", ylabel=FILTER_METRICS[metric].name, **scale)
+        axes.set(xscale="log", ylabel=textwrap.fill(FILTER_METRICS[metric].name, 26), **scale)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     once = dict(zip(labels, handles, strict=True))
     grid[0, 0].legend(once.values(), once, frameon=False)

@@ -40,7 +40,7 @@ class Settings:
 
     Errors are of the second half of the `windows` of one truth, on `SCORED` processes. `weak` is the number of variables per
     process of a series with as many on each; `tuning` is number, length and variables of the truths that the LETKF is tuned on:
-    a filter that blows up once among millions of variables has to show it. The `student` is about as fast as an LETKF.
+    a filter that blows up once among millions of variables has to show it.
     """
 
     preset: str
