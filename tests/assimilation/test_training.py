@@ -29,7 +29,7 @@ from bieqno.assimilation import (
     teach,
     train_filter,
 )
-from bieqno.assimilation.objectives.against_truth import differentiable
+from bieqno.assimilation.objectives.against_truth import dawid_sebastiani, differentiable
 from bieqno.assimilation.training import _base_errors, _never_worse
 from bieqno.scores import relative_rmse
 from bieqno.training import FitResult, trainable
@@ -152,6 +152,28 @@ def test_ensembles_that_blow_up_begin_anew_and_are_counted(monkeypatch):
     assert int(result.source_state[0].blown_up) > 0
     assert np.all(np.isfinite(result.losses))
     assert jnp.all(jnp.abs(result.source_state[0].truth) <= 1)
+
+
+def test_the_score_of_the_spread_is_least_where_it_equals_the_error():
+    """It is the logarithmic score of a normal distribution; padding and lost truths change nothing."""
+    random = np.random.default_rng(0)
+    anomalies = random.normal(size=(5, 30))
+    anomalies -= anomalies.mean(axis=0)
+    anomalies /= np.sqrt(np.mean(anomalies.var(axis=0, ddof=1)))
+    present = jnp.arange(7) < 5
+
+    def score(error, spread):
+        wrong = jnp.concatenate([error + spread * anomalies, jnp.full((2, 30), jnp.nan)])
+        return dawid_sebastiani(wrong, present)
+
+    for spread in (0.5, 1.0, 2.0):
+        difference = np.log(spread) + 0.5 * (0.7 / spread) ** 2 - np.log(0.7) - 0.5
+        assert float(score(0.7, spread)) == pytest.approx(difference, abs=1e-4)
+    by_error, by_spread = jax.grad(score, argnums=(0, 1))(0.7, 0.7)
+    assert float(by_spread) == pytest.approx(0, abs=1e-3)
+    assert float(by_error) == pytest.approx(1 / 0.7, rel=1e-3)  # a smaller error is better whatever the spread is
+    assert jax.grad(score, argnums=(0, 1))(10.0, 1.0) == (0, 0)
+    assert dawid_sebastiani(jnp.ones((1, 30)), jnp.array([True])) == 0
 
 
 def test_missing_values_and_windows_to_differentiate_through():

@@ -36,7 +36,11 @@ SMALL = 50_000  # values of ensembles in training, each with some kilobytes of i
 LOST = 10.0  # standard deviations from the climate's mean at which a member has blown up
 LEVER = 1.0  # largest derivative by an ensemble of all later scores, in units of that of its own score
 BEHIND = 1e6  # an error, in units of the climate, that is larger than any
-IDENTITY = "against truth 6"  # to be counted up when the loss or the source changes
+# Weight of the Dawid-Sebastiani score, in units of the error. Errors have heavier tails than members, and the CRPS cares little for
+# tails: alone it leaves a spread of 0.85 of the error on sparse networks, with this 0.95 to 0.98 at the same error within 2 %.
+CALIBRATION = 0.1
+SURPRISED = 16.0  # times the variance beyond which a square error says only that the truth is lost
+IDENTITY = "against truth 7"  # to be counted up when the loss or the source changes
 
 
 @dataclass(frozen=True)
@@ -128,9 +132,9 @@ def runs_and_key(key: PRNGKeyArray, runs: tuple[Runs, ...]) -> tuple[tuple[Runs,
 
 
 class TruthLoss(eqx.Module):
-    """Error of the analyses of the next windows: that of the mean plus the CRPS, in units of the climate.
+    """Error of the analyses of the next windows: of the mean, of the distribution, and of the spread, in units of the climate.
 
-    The CRPS is that of the ensemble as it is. The mean of a trained ensemble does not scatter by chance, and the score
+    The sum of RMSE, CRPS, and the Dawid-Sebastiani score times the RMSE and its weight. The CRPS is that of the ensemble as it is. The mean of a trained ensemble does not scatter by chance, and the score
     that is fair to random members would have too much spread: twice as much as the error at N = 3, unbounded at 2.
     """
 
@@ -225,9 +229,10 @@ class TruthLoss(eqx.Module):
     def _score(
         self, truth: Float[Array, "n"], ensemble: Float[Array, "N n"], present: Bool[Array, "N"]
     ) -> Float[Array, ""]:
-        """Return the error of the mean over all variables, plus their mean CRPS."""
-        error, crps = mean_and_crps((ensemble - truth) / self.climate.deviation, present)
-        return error + crps
+        """Return the error of the mean over all variables, plus their mean CRPS and the weighted score of the spread."""
+        wrong = (ensemble - truth) / self.climate.deviation
+        error, crps = mean_and_crps(wrong, present)
+        return error + crps + CALIBRATION * jax.lax.stop_gradient(error) * dawid_sebastiani(wrong, present)
 
 
 def mean_and_crps(wrong: Float[Array, "N n"], present: Bool[Array, "N"]) -> tuple[Float[Array, ""], Float[Array, ""]]:
@@ -241,6 +246,28 @@ def mean_and_crps(wrong: Float[Array, "N n"], present: Bool[Array, "N"]) -> tupl
     apart = jnp.sum(ranks * ordered, axis=0) / count**2
     crps = jnp.mean(jnp.sum(jnp.abs(wrong), axis=0) / count - apart)
     return jnp.sqrt(jnp.mean((jnp.sum(wrong, axis=0) / count) ** 2) + 1e-10), crps
+
+
+def dawid_sebastiani(wrong: Float[Array, "N n"], present: Bool[Array, "N"]) -> Float[Array, ""]:
+    """Return the Dawid-Sebastiani score of mean and mean variance of all variables, less its least value for the error.
+
+    It is the logarithmic score of a normal distribution, and least where the spread equals the error. One member has none.
+
+    Example:
+        >>> spread_of_one = jnp.array([[-1.0], [1.0]]) / jnp.sqrt(2.0)
+        >>> scores = [dawid_sebastiani(spread_of_one + error, jnp.array([True, True])) for error in (0.5, 1.0, 2.0)]
+        >>> [round(float(score), 3) for score in scores]
+        [0.318, 0.0, 0.807]
+    """
+    here, count = present[:, None], jnp.sum(present, dtype=wrong.dtype)
+    wrong = jnp.where(here, wrong, 0)
+    mean = jnp.sum(wrong, axis=0) / count
+    variance = jnp.sum(jnp.where(here, (wrong - mean) ** 2, 0), axis=0) / jnp.maximum(count - 1, 1)
+    square, variance = jnp.mean(mean**2) + 1e-10, jnp.mean(variance) + 1e-10
+    # The logarithm is that of the variance: what is taken off for the error has no derivative.
+    ratio, known = square / variance, jax.lax.stop_gradient(square) / variance
+    score = 0.5 * (jnp.minimum(ratio, SURPRISED) - 1 - jnp.log(jnp.minimum(known, SURPRISED)))
+    return jnp.where(count > 1, score, 0)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))

@@ -30,7 +30,7 @@ DESCRIPTION = Description(
 )
 SIZES = (5, 10, 20, 40, 100)
 LESSONS = {5: 5, 10: 3, 20: 2, 40: 2}
-_FINE, _LONG = {"steps": 400, "learning_rate": 3e-4}, {"sizes": {**LESSONS, 100: 2}, "steps": 8000}
+_FINE, _LONG = {"steps": 400, "learning_rate": 3e-4}, {"sizes": LESSONS, "steps": 5000}
 _SMALL: dict[str, Any] = {"student": {"width": 8, "channels": 2}, "training": {"sizes": {5: 4}, "steps": 4}}
 SMOKE = replace(filters.SMOKE, sizes=(5,), tuned_sizes=(5,), burn_in=5, **_SMALL)
 PRESETS = {
