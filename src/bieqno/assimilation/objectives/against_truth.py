@@ -36,8 +36,9 @@ SMALL = 50_000  # values of ensembles in training, each with some kilobytes of i
 LOST = 10.0  # standard deviations from the climate's mean at which a member has blown up
 LEVER = 1.0  # largest derivative by an ensemble of all later scores, in units of that of its own score
 BEHIND = 1e6  # an error, in units of the climate, that is larger than any
-# Weight of the Dawid-Sebastiani score, in units of the error. Errors have heavier tails than members, and the CRPS cares little for
-# tails: alone it leaves a spread of 0.85 of the error on sparse networks, with this 0.95 to 0.98 at the same error within 2 %.
+# Weight of the Dawid-Sebastiani score, in units of the error. Errors have heavier tails than members, and the CRPS cares
+# little for tails: alone it leaves a spread of 0.85 of the error on sparse networks, with it 0.95 to 0.98 at an error
+# equal within 2 %.
 CALIBRATION = 0.1
 SURPRISED = 16.0  # times the variance beyond which a square error says only that the truth is lost
 IDENTITY = "against truth 7"  # to be counted up when the loss or the source changes
@@ -134,8 +135,9 @@ def runs_and_key(key: PRNGKeyArray, runs: tuple[Runs, ...]) -> tuple[tuple[Runs,
 class TruthLoss(eqx.Module):
     """Error of the analyses of the next windows: of the mean, of the distribution, and of the spread, in units of the climate.
 
-    The sum of RMSE, CRPS, and the Dawid-Sebastiani score times the RMSE and its weight. The CRPS is that of the ensemble as it is. The mean of a trained ensemble does not scatter by chance, and the score
-    that is fair to random members would have too much spread: twice as much as the error at N = 3, unbounded at 2.
+    The sum of RMSE, CRPS, and the Dawid-Sebastiani score times the RMSE and its weight. The CRPS is that of the ensemble as it
+    is. The mean of a trained ensemble does not scatter by chance, and the score that is fair to random members would have too
+    much spread: twice as much as the error at N = 3, unbounded at 2.
     """
 
     system: System
