@@ -170,11 +170,10 @@ def origin(choice: Choice) -> str:
     means = f"Means of {counts[0]}{f' to {counts[-1]}' if len(counts) > 1 else ''} {unit}" if counts[-1:] > [1] else ""
     lost = ", in brackets the runs that were lost" if any(row.diverged for row in choice.rows) else ""
     config = choice.result.config
-    shown = {row.method for row in choice.rows}
-    made = f"Made by `{config.get('command', choice.result.experiment)}` on {config.get('started', '?')[:10]}"
-    for part in config.get("parts", ()):
-        labels = [style_of(method).label for method in part["only"] if method in shown]
-        made += f", {' and '.join(labels)} by `{part['command']}` on {part['started'][:10]}" if labels else ""
+    # The methods were chosen by --only to be run apart; a run of all has the same numbers.
+    command = config.get("command", choice.result.experiment).partition(" --only")[0]
+    days = sorted({part.get("started", "?")[:10] for part in (config, *config.get("parts", ()))})
+    made = f"Made by `{command}` on {' and '.join(days)}"
     return f"{means}{lost}. {made}." if means else f"{made}."
 
 
