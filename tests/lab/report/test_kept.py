@@ -3,7 +3,8 @@
 import json
 import math
 import re
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import asdict, replace
 
 import pytest
 import synthetic
@@ -11,6 +12,7 @@ from matplotlib.figure import Figure
 
 from bieqno.lab.report.kept import keep_results, read_kept
 from bieqno.lab.results import Result, Row, write_result
+from bieqno.lab.studies import EXPERIMENTS
 
 CONFIG = {
     "command": "bieqno run lorenz63 --preset paper --seed 0",
@@ -92,6 +94,22 @@ def test_methods_that_were_run_alone_join_the_others(tmp_path):
     assert [(part["command"], part["only"]) for part in parts] == [("both", ["EnKF"]), ("again", ["EnNF"])]
     write_result(Result("lorenz63", "quick", 0, again, config=alone), tmp_path / "runs")
     with pytest.raises(ValueError, match="other settings"):
+        keep_results(tmp_path / "runs", kept)
+
+
+@pytest.mark.parametrize(("rungs", "joins"), [(1, True), (2, False)])
+def test_settings_that_a_study_did_not_have_yet_were_at_their_defaults(tmp_path, rungs, joins):
+    settings = json.loads(json.dumps(asdict(EXPERIMENTS["lorenz63"].presets["paper"])))
+    earlier = {name: value for name, value in settings.items() if name != "rungs"}
+    write_result(
+        Result("lorenz63", "paper", 0, ROWS, config={**CONFIG, "settings": earlier}),
+        tmp_path / "runs",
+        {"error": Figure()},
+    )
+    kept = keep_results(tmp_path / "runs", tmp_path / "kept").parent
+    alone = {**CONFIG, "only": ["EnNF"], "settings": {**settings, "rungs": rungs}}
+    write_result(Result("lorenz63", "paper", 0, ROWS, config=alone), tmp_path / "runs")
+    with nullcontext() if joins else pytest.raises(ValueError, match="other settings"):
         keep_results(tmp_path / "runs", kept)
 
 

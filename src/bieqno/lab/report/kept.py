@@ -9,7 +9,7 @@ import math
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,7 @@ def _joined(result: Result, figures: dict[str, bytes], target: Path) -> tuple[Re
         return result, figures
     kept, old_figures = read_kept(path)
     wanted = (result.preset, result.seed, json.loads(json.dumps(result.config.get("settings"))))
-    if wanted != (kept.preset, kept.seed, kept.config.get("settings")):
+    if wanted != (kept.preset, kept.seed, _settings(kept)):
         raise ValueError(
             f"{path} was made with other settings than the result with --only; run all of {kept.experiment}"
         )
@@ -70,6 +70,16 @@ def _joined(result: Result, figures: dict[str, bytes], target: Path) -> tuple[Re
     parts = [{**part, "only": left} for part, left in earlier if left]
     own = {name: result.config[name] for name in (*_MADE, "only") if name in result.config}
     return replace(kept, rows=tuple(rows), config={**kept.config, "parts": [*parts, own]}), old_figures
+
+
+def _settings(kept: Result) -> dict[str, Any] | None:
+    """Return the settings of what was kept; those that the study did not have yet were at their defaults."""
+    stored, study = kept.config.get("settings"), EXPERIMENTS.get(kept.experiment)
+    preset = study.presets.get(kept.preset) if study else None
+    if stored is None or preset is None:
+        return stored
+    new = {field.name: field.default for field in fields(preset) if field.name not in stored}
+    return json.loads(json.dumps({name: value for name, value in new.items() if value is not MISSING})) | stored
 
 
 def read_kept(path: Path) -> tuple[Result, dict[str, bytes]]:
