@@ -99,6 +99,7 @@ def shown(step, run):
         yield command, told, run(program, arguments)
 
 
+@pytest.mark.long
 def test_the_guide_runs_as_it_is_shown(tmp_path, bieqno, monkeypatch, capsys):
     """Its files and its commands in their order, with the numbers that it shows, but for the last digits."""
     monkeypatch.chdir(tmp_path)

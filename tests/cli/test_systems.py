@@ -135,6 +135,7 @@ def test_a_stopped_training_continues_to_the_same_filter(bieqno, folder, monkeyp
     assert not list(folder.glob(".*"))
 
 
+@pytest.mark.long
 def test_imitation_with_separate_weights(bieqno, folder, tmp_path):
     setup = changed(folder, tmp_path)
     start, end = SMALL.index("[filter]"), SMALL.index("[validation]")
