@@ -15,7 +15,7 @@ from bieqno.lab.pretraining.designs import ANY, DESIGNS, NOISES
 from bieqno.lab.pretraining.functions import FAMILIES, RandomTasks
 from bieqno.lab.pretraining.training import predict
 from bieqno.regression.metrics import log_losses
-from bieqno.regression.pretrained.weights import no_correction, shipped_correction
+from bieqno.regression.pretrained.correction import no_correction, shipped_correction
 
 NEW = {"additive", "interaction", "periodic with trend", "clusters", "growing", "heavy-tailed", "outliers"}
 

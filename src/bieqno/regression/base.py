@@ -23,13 +23,14 @@ from bieqno.regression.frames import Column, FrameEncoder
 from bieqno.regression.metrics import HeldOut, as_text, stacked
 from bieqno.regression.predictive import mixture_moments, mixture_quantiles, mixture_sample
 from bieqno.regression.pretrained.ard import ARDProcess
+from bieqno.regression.pretrained.boosting import Forest
 from bieqno.regression.pretrained.correction import Correction
 from bieqno.regression.pretrained.mixture import Context
 from bieqno.regression.pretrained.neighbours import Units
 from bieqno.regression.pretrained.process import LocalProcess, Trend
 from bieqno.regression.pretrained.table import TableProcess
 from bieqno.regression.pretrained.transforms import Transform
-from bieqno.regression.pretrained.trees import Forest, TreeExpert
+from bieqno.regression.pretrained.trees import TreeExpert
 from bieqno.regression.trained.ensemble import FittedEnsemble
 from bieqno.regression.trained.process import GeneralizedGaussianProcess
 from bieqno.training import Progress

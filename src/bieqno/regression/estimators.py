@@ -13,9 +13,9 @@ from sklearn.utils._param_validation import Interval, StrOptions
 
 from bieqno.regression.base import AbstractRegressor, draw_seed
 from bieqno.regression.data import LEAST_ROWS, Scaling, Table, floats
+from bieqno.regression.pretrained.correction import no_correction, shipped_correction
 from bieqno.regression.pretrained.fine_tuning import fine_tune
 from bieqno.regression.pretrained.table import TableProcess, fit_table
-from bieqno.regression.pretrained.weights import no_correction, shipped_correction
 from bieqno.regression.trained.ensemble import FittedEnsemble, TrainingSettings, fit_ensemble
 from bieqno.training import Progress
 

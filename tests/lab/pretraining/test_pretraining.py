@@ -14,9 +14,8 @@ from bieqno.lab.pretraining.designs import DESIGNS, NOISES, nearest_rows
 from bieqno.lab.pretraining.functions import FAMILIES, RandomTasks
 from bieqno.lab.pretraining.training import predict, pretrain
 from bieqno.regression.data import Data
-from bieqno.regression.pretrained.correction import MAX_DIMENSION
+from bieqno.regression.pretrained.correction import MAX_DIMENSION, no_correction
 from bieqno.regression.pretrained.neighbours import search_rows, spread_rows
-from bieqno.regression.pretrained.weights import no_correction
 
 pytestmark = pytest.mark.standard_promotion("random functions mix counts and coordinates")
 

@@ -16,13 +16,13 @@ from scipy.spatial import KDTree
 from bieqno import PersistenceError
 from bieqno.regression import PretrainedGGPRegressor, metrics
 from bieqno.regression.data import Scaling
-from bieqno.regression.pretrained import experts, fine_tuning, leave_one_out, process, weights
-from bieqno.regression.pretrained.correction import Correction
+from bieqno.regression.pretrained import correction as corrections
+from bieqno.regression.pretrained import experts, fine_tuning, leave_one_out, process
+from bieqno.regression.pretrained.correction import Correction, no_correction
 from bieqno.regression.pretrained.fine_tuning import fine_tune
 from bieqno.regression.pretrained.leave_one_out import correction_weight, leave_out
 from bieqno.regression.pretrained.neighbours import Neighbourhood, search_rows
 from bieqno.regression.pretrained.process import condition
-from bieqno.regression.pretrained.weights import no_correction
 
 OBSERVATIONS, POINTS = 40, 24
 
@@ -440,10 +440,10 @@ def test_conditioning_is_fitting_where_nothing_is_trained():
 
 
 def test_missing_weights_say_how_to_make_them(monkeypatch, tmp_path):
-    monkeypatch.setattr(weights, "SHIPPED", tmp_path / "none.bieqno")
-    weights.shipped_correction.cache_clear()
+    monkeypatch.setattr(corrections, "SHIPPED", tmp_path / "none.bieqno")
+    corrections.shipped_correction.cache_clear()
     with pytest.raises(PersistenceError, match="make prior"):
-        weights.shipped_correction()
+        corrections.shipped_correction()
 
 
 def test_noise_may_differ_from_place_to_place():

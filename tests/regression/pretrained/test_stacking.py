@@ -8,12 +8,13 @@ from scipy.stats import multivariate_normal, norm
 from sklearn.ensemble import HistGradientBoostingRegressor
 
 from bieqno.regression import PretrainedGGPRegressor
-from bieqno.regression.pretrained import ard, joint, joint_mixture, leave_one_out, stacking
+from bieqno.regression.pretrained import ard, joint, joint_mixture, leave_one_out, stacking, trees
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
+from bieqno.regression.pretrained.boosting import boost
 from bieqno.regression.pretrained.hypotheses import draw_processes
 from bieqno.regression.pretrained.likelihood import SHAPES, Likelihood
 from bieqno.regression.pretrained.mixture import Moments
-from bieqno.regression.pretrained.trees import Forest, fit_trees
+from bieqno.regression.pretrained.trees import fit_trees, forest_of
 
 
 def table(count, inputs, noise=0.1, seed=0):
@@ -79,12 +80,62 @@ def test_trees_as_arrays_predict_what_scikit_learn_predicts():
     expert, out_of_fold = fit_trees(x, y, np.arange(200), fit_ard(x, y), np.arange(200), seed=0)
 
     model = HistGradientBoostingRegressor(max_iter=10, min_samples_leaf=5).fit(x, y)
-    assert Forest.of([model]).predict(x) == pytest.approx(model.predict(x))
+    assert forest_of([model]).predict(x) == pytest.approx(model.predict(x))
     assert np.std(y - out_of_fold.mean) < 0.6 * np.std(y)
     new, values = table(300, 3, seed=1)
     values = values + 2 * (new[:, 2] > 0)
     mean, variance = expert.predict(new)
     assert 0.85 < np.mean(np.abs(values - mean) < 1.96 * np.sqrt(variance)) < 0.995
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_of_few_and_of_many_rows_trees_find_the_same_cliffs(many, monkeypatch):
+    monkeypatch.setattr(trees, "_FEW", 0 if many else 1000)
+    x, y = table(400, 4)
+    y = y + 2 * (x[:, 2] > 0) * (x[:, 3] > 0.5)
+    found = fit_trees(x, y, np.arange(400), fit_ard(x, y), np.arange(400), seed=0)[1]
+    assert np.std(y - found.mean) < 0.4 * np.std(y)
+
+
+def test_boosted_trees_predict_rows_of_a_fold_without_it():
+    x, y = table(120, 3)
+    x[:, 1], folds = np.round(x[:, 1]), np.arange(120) % 4
+    forest, found = boost(x, y, folds, (30, 0.3, 3), np.square)
+    for fold in range(4):
+        own = folds == fold
+        there = forest.baseline[fold] + forest.stages(fold, x[own]).sum(axis=0)
+        assert there == pytest.approx(found[own], abs=1e-12)
+    # Without a say in the number of rounds, what a row's own fold has for values changes nothing for it.
+    other = boost(x, np.where(folds == 2, 9.0, y), folds, (1, 0.3, 3), lambda error: np.zeros_like(error))[1]
+    same = boost(x, y, folds, (1, 0.3, 3), lambda error: np.zeros_like(error))[1]
+    assert np.array_equal(other[folds == 2], same[folds == 2])
+    assert not np.allclose(other[folds != 2], same[folds != 2])
+
+
+def test_the_first_question_leaves_the_least_squares():
+    x, y = table(30, 2)  # of more rows not all thresholds are tried
+    folds = np.arange(30) % 3
+    forest, _ = boost(x, y, folds, (1, 1.0, 1), np.square)
+    for fold in range(3):
+        x_, y_ = x[folds != fold], y[folds != fold] - y[folds != fold].mean()
+        sums = {}
+        for column in range(2):
+            between = np.unique(x[:, column])
+            for bound in (between[1:] + between[:-1]) / 2:
+                left, right = y_[x_[:, column] <= bound], y_[x_[:, column] > bound]
+                if min(len(left), len(right)) >= 5:
+                    sums[column, bound] = sum(side.sum() ** 2 / (len(side) + 1) for side in (left, right))
+        column, bound = int(forest.feature[fold, 0, 0]), float(forest.threshold[fold, 0, 0])
+        assert sums[column, bound] == pytest.approx(max(sums.values()))
+
+
+def test_an_input_with_one_value_splits_nothing():
+    x = np.stack([np.zeros(40), np.arange(40.0)], axis=1)
+    forest, _ = boost(x, 1.0 * (x[:, 1] > 19), np.arange(40) % 4, (20, 0.5, 2), np.square)
+    assert forest.predict(np.array([[5.0, 3.0], [-5.0, 36.0]])) == pytest.approx([0, 1], abs=0.05)
+    nothing, found = boost(x[:, :1], x[:, 1], np.arange(40) % 4, (20, 0.5, 2), np.square)
+    assert nothing.predict(x[:3, :1]) == pytest.approx(np.full(3, 19.5))
+    assert np.ptp(found) < 3  # the means without each fold
 
 
 def test_what_takes_no_part_is_kept_in_a_file(tmp_path, monkeypatch):

@@ -8,8 +8,7 @@ import jax
 
 from bieqno import persistence
 from bieqno.lab.pretraining.training import pretrain
-from bieqno.regression.pretrained.correction import Correction
-from bieqno.regression.pretrained.weights import SHIPPED
+from bieqno.regression.pretrained.correction import SHIPPED, Correction
 from bieqno.training import Progress
 
 

@@ -6,19 +6,26 @@ not on the frame of the inputs. Each point is predicted by itself: a subset of t
 
 It reads numbers without units, relative to the mixture of experts: the mean `base` and the variance `spread` at the point.
 Directions enter as cosines of angles, to the nearest observation and to the steepest ascent of the values.
+The weights that ship with the package are trained by `make prior`.
 """
+
+from functools import lru_cache
+from pathlib import Path
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from bieqno import persistence
 from bieqno.operators import MLP, CrossAttentionPool, ElementwiseOperator, PosteriorOperator
+from bieqno.persistence import PersistenceError
 from bieqno.regression.pretrained import mixture as mixtures
 from bieqno.regression.pretrained.experts import EXPERTS, NEAREST, ExpertPredictions
 from bieqno.regression.pretrained.mixture import NOISE_LEVELS, Context, Mixture, Moments, Pair, moments
 from bieqno.regression.pretrained.neighbours import Neighbourhood, length
 
+SHIPPED = Path(__file__).with_name("weights.bieqno")
 MAX_DIMENSION = 4  # most inputs of the functions that the correction was pre-trained on
 
 _RANKS = (1, 2, 3, 4, 6, 8, 16, 32)  # neighbours whose distance is a feature
@@ -71,6 +78,20 @@ class Correction(eqx.Module):
         stacked = seen, jax.vmap(lambda own: mixtures.weigh(own, context))(predictions)
         pair, units = jax.vmap(at)(*jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), stacked)), context.units
         return Pair(*(Moments(units.shift + units.scale * m, units.scale**2 * v) for m, v in pair))
+
+
+@lru_cache
+def shipped_correction() -> Correction:
+    """Return the correction that was pre-trained on random functions."""
+    if not SHIPPED.exists():
+        raise PersistenceError(f"the pre-trained weights are not in {SHIPPED}; train them with `make prior`")
+    return persistence.load(SHIPPED, known=[Correction])
+
+
+@lru_cache
+def no_correction() -> Correction:
+    """Return the correction before any training: zero, whatever its other weights are."""
+    return eqx.filter_jit(lambda key: Correction(width=16, key=key))(jax.random.key(0))
 
 
 def point_features(

@@ -56,7 +56,7 @@ class Likelihood:
         limits = np.stack([low - start, high - start], axis=1)
         if tied:
             limits = np.concatenate([[[-5.0, 5.0]], limits[d:]])
-        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": 1e-6}
+        options = {"maxiter": steps, "maxfun": 2 * steps, "ftol": 1e-5}
         end = minimize(loss, np.zeros(len(moves)), jac=True, method="L-BFGS-B", bounds=limits, options=options)
         return -float(end.fun), np.clip(start + end.x @ moves, low, high)
 
@@ -73,13 +73,12 @@ class Likelihood:
         x, y = self.inputs, self.targets
         scaled = x * np.exp(-theta[:-3])
         variance, slope, noise = np.exp(theta[-3:])
-        square = np.sum(scaled**2, axis=1)
-        q = np.maximum(square[:, None] + square - 2 * scaled @ scaled.T, 0)
-        np.fill_diagonal(q, 0)  # exactly: the root of a rounding error is not small
-        k, k_dot = correlation(shape, q)
-        K = variance * k + slope * self.linear + CONSTANT
+        k, k_dot = correlation(shape, squared_distances(scaled))
+        K = variance * k
+        K += slope * self.linear
+        K += CONSTANT
         K[np.diag_indices_from(K)] += noise
-        L, failed = dpotrf(K, lower=1, overwrite_a=0)
+        L, failed = dpotrf(K.T, lower=1, overwrite_a=1)  # transposed it is decomposed in its place
         if failed:
             return -1e10, np.zeros(len(theta))
         alpha = cho_solve((L, True), y, check_finite=False)
@@ -87,11 +86,8 @@ class Likelihood:
         many = min((x.shape[1] - 1) / 3, 1.0)
         cost = (0.25 + 0.75 * many) * _COST.get(shape, 0)
         value = -cost - 0.5 * y @ alpha - np.sum(np.log(np.diag(L))) - 0.5 * z @ z
-        A = np.outer(alpha, alpha) - inverse(L)
-        M = (-variance) * A * k_dot  # of -2 dq_k, summed over pairs: |x_i - x_j|^2 by its three terms
-        lengths = np.sum(M, axis=1) @ scaled**2 * 2 - 2 * np.sum(scaled * (M @ scaled), axis=0)
-        variances = [variance * np.sum(A * k) / 2, slope * np.sum(A * self.linear) / 2, noise * np.trace(A) / 2]
-        gradient = np.concatenate([lengths, variances]) - z / self.prior[:, 1]
+        gradient = self._slopes(theta, scaled, alpha, dpotri(L, lower=1, overwrite_c=1)[0].T, k_dot)
+        gradient -= z / self.prior[:, 1]
         # Each input that matters costs two or three, as in Schwarz's criterion: many inputs explain any noise.
         relevance = (_MATTERS * np.exp(-theta[:-3])) ** 2
         t = (theta[-1] - math.log(_TYPICAL_NOISE)) / _NOISE_WIDTH
@@ -100,11 +96,42 @@ class Likelihood:
         gradient[-1] -= 2 * t / (1 + t**2) / _NOISE_WIDTH
         return value, gradient
 
+    def _slopes(
+        self, theta: np.ndarray, scaled: np.ndarray, alpha: np.ndarray, half: np.ndarray, k_dot: np.ndarray
+    ) -> Float[np.ndarray, "p"]:
+        """Return the gradient of the likelihood, given the upper half of the inverse covariance, the rest of it zero.
 
-def inverse(L: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
-    """Return the inverse of a matrix, given its Cholesky factor."""
-    inverse = dpotri(L, lower=1)[0]
-    return np.tril(inverse) + np.tril(inverse, -1).T
+        With ``A = alpha alpha^T - K^-1`` the slope by a hyperparameter is half the sum of A times K's derivative. Of matrices
+        of all pairs of rows only one is made: the others are multiplied with a few columns instead.
+        """
+        variance, slope, noise = np.exp(theta[-3:])
+        ones = np.ones((len(alpha), 1))
+        # Of -2 dq_k, summed over pairs: |x_i - x_j|^2 by its three terms, of which pairs of a row with itself have nothing.
+        columns = np.concatenate([ones, scaled], axis=1)
+        own = half * k_dot
+        M = alpha[:, None] * (k_dot @ (alpha[:, None] * columns)) - own @ columns - own.T @ columns
+        lengths = -2 * variance * np.sum(M[:, :1] * scaled**2 - scaled * M[:, 1:], axis=0)
+        diagonal = np.diag(half)
+        columns = np.concatenate([ones, self.inputs], axis=1)
+        products = (alpha @ columns) ** 2 - np.sum(columns * (half @ columns + half.T @ columns), axis=0)
+        products += diagonal @ columns**2
+        by_slope = slope * np.sum(products[1:])
+        by_noise = noise * (alpha @ alpha - np.sum(diagonal))
+        # The sum of A times K itself is known, and the variance's part is what the others leave of it.
+        by_variance = self.targets @ alpha - len(alpha) - by_slope - by_noise - CONSTANT * products[0]
+        return np.concatenate([lengths, np.array([by_variance, by_slope, by_noise]) / 2])
+
+
+def squared_distances(points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
+    """Return the squared distances of all pairs of points."""
+    square = np.sum(points**2, axis=1)
+    q = points @ points.T
+    q *= -2
+    q += square
+    q += square[:, None]
+    np.maximum(q, 0, out=q)
+    np.fill_diagonal(q, 0)  # exactly: the root of a rounding error is not small
+    return q
 
 
 def correlation(shape: str, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -122,4 +149,9 @@ def correlation(shape: str, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return (1 + r) * e, -1.5 * e
     r = math.sqrt(5) * r
     e = np.exp(-r)
-    return (1 + r + r**2 / 3) * e, -5 / 6 * (1 + r) * e
+    r += 1
+    r *= e
+    e *= q
+    e *= 5 / 3
+    e += r
+    return e, (-5 / 6) * r

@@ -15,7 +15,7 @@ from bieqno.regression.data import Scaling, without_copies
 from bieqno.regression.metrics import HeldOut, log_losses
 from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
-from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction
+from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction, no_correction
 from bieqno.regression.pretrained.hypotheses import draw_processes
 from bieqno.regression.pretrained.joint import ONE_BLOCK, chain
 from bieqno.regression.pretrained.joint_mixture import JointMixture, join
@@ -33,12 +33,11 @@ from bieqno.regression.pretrained.stacking import (
 )
 from bieqno.regression.pretrained.transforms import Transform, TransformedGaussian, choose_transform
 from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
-from bieqno.regression.pretrained.weights import no_correction
 
 _IRRELEVANT = 20.0  # an input whose length scale is so many times the shortest takes no part in distances
 _BEHIND = 0.05  # nats per row by which an expert is no competitor
 _HYPOTHESES, _HYPOTHESES_OF_MANY = 8, 2  # processes in a joint distribution, and in one of many blocks
-_FEW = 400  # rows up to which length scales follow single rows, so that they are found anew without them
+_FEW = 300  # rows up to which length scales follow single rows, so that they are found anew without them
 # Matrices of a few hundred rows gain little by threads of their own, and lose thousandfold where the cores are busy.
 _one_thread = one_blas_thread.wrap
 _ALIKE = 1.3  # length scales that differ by no more are no metric of their own

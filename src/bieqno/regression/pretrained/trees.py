@@ -3,7 +3,7 @@
 Each of `FOLDS` models is trained without one fold and predicts it; their mean predicts new points. The out-of-fold residuals
 decide how many rounds are used, teach a second, smaller set of trees how strong the residuals are from place to place, and are
 kriged: what is left of a smooth function is predicted by a Gaussian process in the metric of the length scales.
-The trees are scikit-learn's; they are kept as arrays, so that a file holds numbers only.
+The trees are scikit-learn's, of few rows our own (`boosting`); they are kept as arrays, so that a file holds numbers only.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,8 +15,8 @@ from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
-from bieqno.operators.fixed import INFINITE
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
+from bieqno.regression.pretrained.boosting import Forest, boost
 from bieqno.regression.pretrained.mixture import Moments
 
 FOLDS = 5
@@ -24,70 +24,10 @@ LEAST_ROWS, LEAST_INPUTS = 60, 3
 """With fewer rows trees have nothing to split; of one or two inputs the local experts find the cliffs themselves."""
 _MOST_ROUNDS, _LEAVES, _LEAVES_OF_MANY = 400, 8, 24
 _SPREAD_ROUNDS, _SPREAD_LEAVES = 40, 6
+_FEW, _OF_FEW, _SPREAD_OF_FEW = 600, (140, 0.14, 3), (24, 0.2, 3)
+"""Rows up to which our own trees are used, and their rounds, learning rates and levels: chosen on synthetic functions."""
 _CHUNK = 4096  # points that are sent through the trees at once
 _MANY = 20_000  # rows from which on threads pay
-
-
-class Forest(eqx.Module):
-    """Boosted trees of all folds as arrays: ``[fold, round, node]``; leaves point to themselves."""
-
-    baseline: Float[np.ndarray, "f"]
-    feature: Int[np.ndarray, "f t n"]
-    threshold: Float[np.ndarray, "f t n"] = eqx.field(metadata={INFINITE: True})  # infinite at leaves
-    left: Int[np.ndarray, "f t n"]
-    right: Int[np.ndarray, "f t n"]
-    value: Float[np.ndarray, "f t n"]
-
-    def __check_init__(self) -> None:
-        shapes = {part.shape for part in (self.feature, self.threshold, self.left, self.right, self.value)}
-        if len(shapes) != 1 or self.baseline.shape != self.value.shape[:1] or self.value.ndim != 3:
-            raise ValueError("the arrays of the trees differ in shape")
-        for inner in (self.left, self.right):
-            if inner.size and not (inner.min() >= 0 and inner.max() < self.value.shape[2]):
-                raise ValueError("a tree points to a node that it does not have")
-
-    @classmethod
-    def of(cls, models: Sequence[HistGradientBoostingRegressor]) -> "Forest":
-        """Take the trees out of scikit-learn's models of equally many rounds."""
-        trees = [[rounds[0].nodes for rounds in model._predictors] for model in models]
-        most = max(len(nodes) for own in trees for nodes in own)
-
-        def stacked(name: str) -> np.ndarray:
-            return np.array([[np.pad(nodes[name], (0, most - len(nodes))) for nodes in own] for own in trees])
-
-        leaf, itself = stacked("is_leaf").astype(bool), np.arange(most)
-        return cls(
-            np.array([float(np.ravel(model._baseline_prediction)[0]) for model in models]),
-            np.where(leaf, 0, stacked("feature_idx")).astype(np.int32),
-            np.where(leaf, np.inf, stacked("num_threshold")).astype(np.float64),
-            np.where(leaf, itself, stacked("left")).astype(np.int32),
-            np.where(leaf, itself, stacked("right")).astype(np.int32),
-            stacked("value").astype(np.float64),
-        )
-
-    def stages(self, fold: int, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "t n"]:
-        """Return what each round of a fold's model adds at points."""
-        tree = np.arange(self.value.shape[1])[:, None]
-        node = np.zeros((self.value.shape[1], len(points)), np.int32)
-        while True:
-            feature, threshold = self.feature[fold][tree, node], self.threshold[fold][tree, node]
-            below = points[np.arange(len(points))[None], feature] <= threshold
-            after = np.where(below, self.left[fold][tree, node], self.right[fold][tree, node])
-            if np.array_equal(after, node):
-                return self.value[fold][tree, node]
-            node = after
-
-    def predict(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n"]:
-        """Return the mean of the folds' models at points."""
-        parts = [points[i : i + _CHUNK] for i in range(0, len(points), _CHUNK)]
-        folds = range(len(self.baseline))
-        each = [np.mean([self.baseline[f] + self.stages(f, part).sum(axis=0) for f in folds], axis=0) for part in parts]
-        return np.concatenate(each or [np.zeros(0)])
-
-    def first(self, rounds: int) -> "Forest":
-        """Return the forest of the first rounds."""
-        parts = (part[:, :rounds] for part in (self.feature, self.threshold, self.left, self.right, self.value))
-        return Forest(self.baseline, *parts)
 
 
 class TreeExpert(eqx.Module):
@@ -119,9 +59,11 @@ def fit_trees(
     """
     own, number = np.unique(groups, return_inverse=True)
     folds = (np.random.default_rng(seed).permutation(len(own)) % FOLDS)[number]
+    few = len(targets) <= _FEW
     rounds = min(_MOST_ROUNDS, 120 + len(targets) // 3) if len(targets) < _MANY else _MOST_ROUNDS // 2
     leaves = _LEAVES if len(targets) < 3000 else _LEAVES_OF_MANY
-    mean, found = _cross_fit(inputs, targets, folds, (rounds, 32 / rounds, leaves), np.square)
+    cross_fit, size_of_mean = (boost, _OF_FEW) if few else (_cross_fit, (rounds, 32 / rounds, leaves))
+    mean, found = cross_fit(inputs, targets, folds, size_of_mean, np.square)
     residual = targets - found
     # Of a normal residual the logarithm of the square is on average that of the variance minus 1.27.
     size = np.log(residual**2 + 1e-2 * np.mean(residual**2)) + 1.0
@@ -131,7 +73,8 @@ def fit_trees(
         log_variance = size - error
         return log_variance + residual**2 * np.exp(-log_variance)
 
-    log_spread, spread = _cross_fit(inputs, size, folds, (_SPREAD_ROUNDS, 0.08, _SPREAD_LEAVES), loss)
+    size_of_spread = _SPREAD_OF_FEW if few else (_SPREAD_ROUNDS, 0.08, _SPREAD_LEAVES)
+    log_spread, spread = cross_fit(inputs, size, folds, size_of_spread, loss)
     spread = np.exp(spread / 2)
     process = fit_ard(inputs, residual / spread, like=metric)
     left, spread = process.leave_out(rows, groups), spread[rows]
@@ -156,7 +99,7 @@ def _cross_fit(
     )
     with threadpool_limits(1 if len(targets) < _MANY else None, "openmp"):
         models = [clone(model).fit(inputs[folds != fold], targets[folds != fold]) for fold in range(FOLDS)]
-    forest = Forest.of(models)
+    forest = forest_of(models)
     stages = np.empty((rounds + 1, len(targets)))
     for fold in range(FOLDS):
         stages[0, folds == fold] = forest.baseline[fold]
@@ -166,3 +109,22 @@ def _cross_fit(
     np.cumsum(stages, axis=0, out=stages)
     best = int(np.argmin([np.mean(loss(targets - stage)) for stage in stages]))
     return forest.first(best), stages[best]
+
+
+def forest_of(models: Sequence[HistGradientBoostingRegressor]) -> Forest:
+    """Take the trees out of scikit-learn's models of equally many rounds."""
+    trees = [[rounds[0].nodes for rounds in model._predictors] for model in models]
+    most = max(len(nodes) for own in trees for nodes in own)
+
+    def stacked(name: str) -> np.ndarray:
+        return np.array([[np.pad(nodes[name], (0, most - len(nodes))) for nodes in own] for own in trees])
+
+    leaf, itself = stacked("is_leaf").astype(bool), np.arange(most)
+    return Forest(
+        np.array([float(np.ravel(model._baseline_prediction)[0]) for model in models]),
+        np.where(leaf, 0, stacked("feature_idx")).astype(np.int32),
+        np.where(leaf, np.inf, stacked("num_threshold")).astype(np.float64),
+        np.where(leaf, itself, stacked("left")).astype(np.int32),
+        np.where(leaf, itself, stacked("right")).astype(np.int32),
+        stacked("value").astype(np.float64),
+    )
