@@ -293,7 +293,21 @@ def test_known_errors_of_rows_are_no_noise_of_new_values():
         C = joint_mixture.join((process,), points, mean, std, np.full(2, own), kept).covariance()
         correlations.append(C[0, 1] / np.sqrt(C[0, 0] * C[1, 1]))
     assert correlations[1] > correlations[0] + 0.1
-    assert correlations[1] == pytest.approx((1 - joint_mixture.INDEPENDENT) * (1 - own / std[0] ** 2), abs=0.08)
+    assert correlations[1] == pytest.approx((1 - 0.175) * (1 - own / std[0] ** 2), abs=0.08)
+
+
+def test_the_more_weight_the_process_has_the_more_values_follow_it_together():
+    process, points = fit_ard(*table(40, 1)), np.linspace(-3, 3, 25)[:, None]
+    mean, variance = process.predict(points)
+    marginals = mean, np.sqrt(variance), np.full(25, process.noise)
+    values = joint.chain(process, points, *marginals).sample(20, key=jax.random.key(0))
+    scores = []
+    for trust in (0.0, 0.5, 1.0):
+        found = joint_mixture.join(draw_processes(process, 4), points, *marginals, trust=trust)
+        assert np.sum(np.exp(found.log_weights)) == pytest.approx(1)
+        assert (found.mean, found.variance) == (pytest.approx(mean, rel=1e-6), pytest.approx(variance, rel=1e-6))
+        scores.append(np.mean([found.log_prob(value) for value in values]))
+    assert scores[0] < scores[1] < scores[2]
 
 
 def test_length_scales_that_are_tied_are_drawn_together():

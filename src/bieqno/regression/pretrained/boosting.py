@@ -114,12 +114,8 @@ def boost(
 def _edges(inputs: Float[np.ndarray, "n d"]) -> list[Float[np.ndarray, "b"]]:
     """Return thresholds of each input, half-way between neighbouring values; of many values, some."""
     most = min(_BINS, max(_LEAST_BINS, len(inputs) // _ROWS_OF_A_BIN))
-    found = []
-    for values in map(np.unique, inputs.T):
-        between = (values[1:] + values[:-1]) / 2
-        count = min(most, len(between))
-        found.append(between[np.linspace(0, len(between) - 1, count).round().astype(int)])
-    return found
+    between = [(values[1:] + values[:-1]) / 2 for values in map(np.unique, inputs.T)]
+    return [own[np.linspace(0, len(own) - 1, min(most, len(own))).round().astype(int)] for own in between]
 
 
 def _grow(

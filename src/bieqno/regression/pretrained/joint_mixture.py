@@ -5,9 +5,9 @@ rough the function is, how strong the noise, and whether its correlations are th
 hypothesis is a chain of Gaussian conditionals (`joint`), and the density of many values is the mixture of their densities: by the
 chain rule, each value tells which of them hold, as it would if it were added to the data. There are three kinds:
 
-- `PROCESS`: the process of the whole table under other hyperparameters, with its own mean;
-- `CORRELATED`: the stated marginals, correlated as in that process, with other variances of function and noise;
-- `INDEPENDENT`: the stated marginals alone, likewise. It is right where experts that are not Gaussian count, as at jumps.
+- the process of the whole table under other hyperparameters, with its own mean;
+- the stated marginals, correlated as in that process, with other variances of function and noise;
+- the stated marginals alone, likewise. It is right where experts that are not Gaussian count, as at jumps.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,8 @@ from bieqno.gaussian import AbstractGaussian
 from bieqno.regression.pretrained.ard import ARDProcess
 from bieqno.regression.pretrained.joint import Block, ChainGaussian, chains, unlinked
 
-PROCESS, CORRELATED, INDEPENDENT = 0.4, 0.35, 0.25  # prior probabilities
+# Prior probabilities of the three kinds where the process has no weight among the experts, and where it has all of it.
+_UNTRUSTED, _TRUSTED = np.array([0.05, 0.65, 0.3]), np.array([0.75, 0.2, 0.05])
 _SPREAD = 0.5  # of the logarithms of the standard deviations of function and noise, independently of each other
 _COMMON = np.arange(-2.0, 3.0)  # levels of what they have in common, in deviations, and of their ratio
 _RATIO = np.sqrt(1.5) * np.arange(-1.0, 2.0)
@@ -111,11 +112,14 @@ def join(
     std: Float[np.ndarray, "n"],
     noise: Float[np.ndarray, "n"],
     kept: float = 1.0,
+    trust: float = 0.5,
 ) -> JointMixture:
     """Join marginals at points, in which so much of the variance is `noise`, by equally probable processes.
 
     Of the noise of the processes, that of their rows, new values have the share `kept`: known errors of the rows are not theirs.
+    `trust` is the weight of the process among the experts that have stated the marginals.
     """
+    of_process, correlated, independent = (1 - trust) * _UNTRUSTED + trust * _TRUSTED
     noise = np.minimum(noise, std**2)
     function = std**2 - noise
     # The variances of function and noise by their ratio and their product, so that chains of one ratio share their blocks.
@@ -123,9 +127,8 @@ def join(
     predicted = [process.predict(points) for process in processes]
     variances = [one.variance - (1 - kept) * p.noise for one, p in zip(predicted, processes, strict=True)]
     centre = np.mean([one.mean for one in predicted], axis=0)
-    spread = np.sqrt(
-        np.mean([v + (one.mean - centre) ** 2 for v, one in zip(variances, predicted, strict=True)], axis=0)
-    )
+    squares = [v + (one.mean - centre) ** 2 for v, one in zip(variances, predicted, strict=True)]
+    spread = np.sqrt(np.mean(squares, axis=0))
     alone = unlinked(len(mean))
     found: list[tuple[float, ChainGaussian]] = []
 
@@ -134,12 +137,12 @@ def join(
             found.append((weight / len(variants) * share, ChainGaussian(mean, np.sqrt(factor * variance), blocks)))
 
     for a, b in variants:
-        scaled(INDEPENDENT, a + b, alone)
+        scaled(independent, a + b, alone)
     for process, own, variance in zip(processes, predicted, variances, strict=True):
         shares = [*(b / (a + b) for a, b in variants), 1 - kept * process.noise / variance]
         *others, blocks = chains(process, points, shares)
         for (a, b), other in zip(variants, others, strict=True):
-            scaled(CORRELATED / len(processes), a + b, other)
+            scaled(correlated / len(processes), a + b, other)
         moved = mean + std * (own.mean - centre) / spread
-        found.append((PROCESS / len(processes), ChainGaussian(moved, std * np.sqrt(variance) / spread, blocks)))
+        found.append((of_process / len(processes), ChainGaussian(moved, std * np.sqrt(variance) / spread, blocks)))
     return JointMixture(np.log([weight for weight, _ in found]), [part for _, part in found])

@@ -149,9 +149,6 @@ def correlation(shape: str, q: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return (1 + r) * e, -1.5 * e
     r = math.sqrt(5) * r
     e = np.exp(-r)
-    r += 1
-    r *= e
+    r = (1 + r) * e
     e *= q
-    e *= 5 / 3
-    e += r
-    return e, (-5 / 6) * r
+    return (5 / 3) * e + r, (-5 / 6) * r

@@ -134,7 +134,7 @@ class TableProcess(AbstractPredictive):
             return TransformedGaussian(chain(self.ard, points, mean, std, noise), self.transform)
         processes = self.hypotheses[:: 1 if len(X) <= ONE_BLOCK else _HYPOTHESES // _HYPOTHESES_OF_MANY]
         kept = max(1 - self.alpha / of_rows, 0.0) if of_rows > 0 else 1.0
-        return join(processes, points, mean, std, noise, kept)
+        return join(processes, points, mean, std, noise, kept, float(self.weights[1]))
 
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "TableProcess":
         """Return the same process given other observations, which bring units of their own."""
