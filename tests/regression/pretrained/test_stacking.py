@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 import pytest
+from scipy.linalg import solve_triangular
 from scipy.optimize import approx_fprime
 from scipy.stats import multivariate_normal, norm
 from sklearn.ensemble import HistGradientBoostingRegressor
@@ -280,6 +281,23 @@ def test_blocks_follow_from_each_other(monkeypatch):
         parts.marginal(np.array([90]))
     with pytest.raises(ValueError, match="expected 90 values"):
         parts.log_prob(np.zeros(3))
+
+
+def test_drawing_decomposes_nothing_anew_and_keeps_to_one_thread(monkeypatch):
+    """One block has no parent that told something: its factor is all there is, and idle threads of BLAS would cost seconds."""
+    chain, calls = joint.ChainGaussian.dense(np.zeros(3), np.eye(3) + 0.5), []
+
+    def solve(*args, **settings):
+        calls.append(joint.one_blas_thread.calls)
+        return solve_triangular(*args, **settings)
+
+    monkeypatch.setattr(joint, "cholesky", None)
+    monkeypatch.setattr(joint, "solve_triangular", solve)
+    dense = multivariate_normal(np.zeros(3), np.eye(3) + 0.5)
+    assert chain.log_prob(np.ones(3)) == pytest.approx(dense.logpdf(np.ones(3)), rel=1e-6)
+    assert calls == [1, 1]
+    draws = chain.sample(20_000, key=jax.random.key(0))
+    assert np.cov(draws.T) == pytest.approx(np.eye(3) + 0.5, abs=0.06)
 
 
 def test_known_errors_of_rows_are_no_noise_of_new_values():

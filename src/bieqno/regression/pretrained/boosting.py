@@ -18,7 +18,7 @@ _BINS, _LEAST_BINS, _ROWS_OF_A_BIN = 128, 32, 4
 _FEATURES = 8  # inputs that a round may ask for, drawn anew each time: the cost does not grow with their number
 _LEAST_ROWS, _RIDGE = 5, 1.0  # rows on either side of a question, and how many more of value zero a leaf has
 _PATIENCE = 15  # rounds without a lower loss of the rows of own folds
-_CHUNK = 4096  # points that are sent through the trees at once
+CHUNK = 4096  # points that are sent through the trees at once
 
 
 class Forest(eqx.Module):
@@ -53,7 +53,7 @@ class Forest(eqx.Module):
 
     def predict(self, points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n"]:
         """Return the mean of the folds' models at points."""
-        parts = [points[i : i + _CHUNK] for i in range(0, len(points), _CHUNK)]
+        parts = [points[i : i + CHUNK] for i in range(0, len(points), CHUNK)]
         folds = range(len(self.baseline))
         each = [np.mean([self.baseline[f] + self.stages(f, part).sum(axis=0) for f in folds], axis=0) for part in parts]
         return np.concatenate(each or [np.zeros(0)])

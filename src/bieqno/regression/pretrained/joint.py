@@ -18,6 +18,7 @@ import numpy as np
 from jaxtyping import Float, Int, PRNGKeyArray
 from scipy.linalg import cholesky, solve_triangular
 
+from bieqno.cores import one_blas_thread
 from bieqno.gaussian import AbstractGaussian
 from bieqno.regression.pretrained.ard import ARDProcess
 
@@ -37,7 +38,8 @@ class Block(eqx.Module):
     @cached_property
     def own(self) -> Float[np.ndarray, "k k"]:
         """The Cholesky factor of what the parent does not tell."""
-        return cholesky(np.eye(len(self.rows)) - self.link @ self.link.T, lower=True, check_finite=False)
+        left = np.eye(len(self.rows)) - self.link @ self.link.T
+        return cholesky(left, lower=True, check_finite=False) if self.link.size else left
 
 
 class ChainGaussian(AbstractGaussian):
@@ -75,6 +77,7 @@ class ChainGaussian(AbstractGaussian):
         """Return the dense covariance matrix, O(n^2) memory."""
         return self._covariance(np.arange(self.size))
 
+    @one_blas_thread.wrap
     def log_prob(self, value: Any) -> float:
         """Return the logarithm of the joint density at `value`."""
         value = np.asarray(value, np.float64)
@@ -91,6 +94,7 @@ class ChainGaussian(AbstractGaussian):
             u.append(white)
         return float(total)
 
+    @one_blas_thread.wrap
     def sample(self, count: int, *, key: PRNGKeyArray) -> Float[np.ndarray, "count n"]:
         """Draw joint samples, one per row."""
         # NumPy's numbers: JAX would compile anew for every number of points.
@@ -98,9 +102,9 @@ class ChainGaussian(AbstractGaussian):
         u: list[np.ndarray] = []
         z = np.empty((count, self.size))
         for block in self.blocks:
-            white = random.standard_normal((count, len(block.rows))) @ block.own.T
-            if block.link.shape[1]:
-                white += u[block.parent] @ block.link.T
+            white = random.standard_normal((count, len(block.rows)))
+            if block.link.size:
+                white = white @ block.own.T + u[block.parent] @ block.link.T
             z[:, block.rows] = white @ block.factor.T
             u.append(white)
         return self.mean + self.deviation * z

@@ -121,9 +121,8 @@ def join(
     """
     of_process, correlated, independent = (1 - trust) * _UNTRUSTED + trust * _TRUSTED
     noise = np.minimum(noise, std**2)
-    function = std**2 - noise
     # The variances of function and noise by their ratio and their product, so that chains of one ratio share their blocks.
-    variants = [(noise / ratio, function * ratio) for ratio in _RATIOS]
+    variants = [(noise / ratio, (std**2 - noise) * ratio) for ratio in _RATIOS]
     predicted = [process.predict(points) for process in processes]
     variances = [one.variance - (1 - kept) * p.noise for one, p in zip(predicted, processes, strict=True)]
     centre = np.mean([one.mean for one in predicted], axis=0)

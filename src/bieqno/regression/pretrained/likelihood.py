@@ -125,8 +125,7 @@ class Likelihood:
 def squared_distances(points: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n n"]:
     """Return the squared distances of all pairs of points."""
     square = np.sum(points**2, axis=1)
-    q = points @ points.T
-    q *= -2
+    q = (-2 * points) @ points.T
     q += square
     q += square[:, None]
     np.maximum(q, 0, out=q)

@@ -16,17 +16,16 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 from threadpoolctl import threadpool_limits
 
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
-from bieqno.regression.pretrained.boosting import Forest, boost
+from bieqno.regression.pretrained.boosting import CHUNK, Forest, boost
 from bieqno.regression.pretrained.mixture import Moments
 
 FOLDS = 5
 LEAST_ROWS, LEAST_INPUTS = 60, 3
 """With fewer rows trees have nothing to split; of one or two inputs the local experts find the cliffs themselves."""
 _MOST_ROUNDS, _LEAVES, _LEAVES_OF_MANY = 400, 8, 24
-_SPREAD_ROUNDS, _SPREAD_LEAVES = 40, 6
+_SPREAD = 40, 0.08, 6
 _FEW, _OF_FEW, _SPREAD_OF_FEW = 600, (140, 0.14, 3), (24, 0.2, 3)
 """Rows up to which our own trees are used, and their rounds, learning rates and levels: chosen on synthetic functions."""
-_CHUNK = 4096  # points that are sent through the trees at once
 _MANY = 20_000  # rows from which on threads pay
 
 
@@ -73,8 +72,7 @@ def fit_trees(
         log_variance = size - error
         return log_variance + residual**2 * np.exp(-log_variance)
 
-    size_of_spread = _SPREAD_OF_FEW if few else (_SPREAD_ROUNDS, 0.08, _SPREAD_LEAVES)
-    log_spread, spread = cross_fit(inputs, size, folds, size_of_spread, loss)
+    log_spread, spread = cross_fit(inputs, size, folds, _SPREAD_OF_FEW if few else _SPREAD, loss)
     spread = np.exp(spread / 2)
     process = fit_ard(inputs, residual / spread, like=metric)
     left, spread = process.leave_out(rows, groups), spread[rows]
@@ -104,7 +102,7 @@ def _cross_fit(
     for fold in range(FOLDS):
         stages[0, folds == fold] = forest.baseline[fold]
         held = np.flatnonzero(folds == fold)
-        for own in (held[i : i + _CHUNK] for i in range(0, len(held), _CHUNK)):
+        for own in (held[i : i + CHUNK] for i in range(0, len(held), CHUNK)):
             stages[1:, own] = forest.stages(fold, inputs[own])
     np.cumsum(stages, axis=0, out=stages)
     best = int(np.argmin([np.mean(loss(targets - stage)) for stage in stages]))
