@@ -10,6 +10,8 @@ import pytest
 
 from bieqno.assimilation import (
     AgainstTruth,
+    Climate,
+    HostModel,
     Inflated,
     LinearModel,
     LocalEnNF,
@@ -22,11 +24,14 @@ from bieqno.assimilation import (
     cycle_chunks,
     filter_from_bytes,
     filter_to_bytes,
+    make_trials,
+    run_trials,
     simulate,
     train_filter,
 )
 from bieqno.assimilation.filters.learned import pretrained
 from bieqno.assimilation.filters.learned.memory import Memory
+from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.assimilation.twin import window_keys
 from bieqno.persistence import PersistenceError
 
@@ -139,6 +144,63 @@ def test_what_was_not_met_in_training_is_said_and_left_to_the_base(weights):
     posterior, memory = step(strange, ensemble, observed, everyone)
     assert float(memory.unfamiliar) > 10
     np.testing.assert_allclose(posterior, step(base, ensemble, observed, everyone)[0], rtol=1e-4, atol=1e-4)
+
+
+def test_the_first_window_says_already_what_it_saw(weights):
+    here = system()
+    ensemble, observed = jax.random.normal(KEY, (5, SIZE)), here.observation.window(jnp.arange(6.0))
+    nothing = here.observation.window(jnp.arange(6.0), mask=jnp.zeros(6, bool))
+    strange = eqx.tree_at(lambda f: f.units.scale, weights, jnp.full_like(weights.units.scale, 0.1)).at(here)
+    everyone, memory, found = jnp.ones(5, bool), None, []
+    for seen in (observed, observed, nothing):
+        memory = step(strange, ensemble, seen, everyone, memory)[1]
+        found.append(float(memory.unfamiliar))
+    assert found[0] > 0.3 * found[1] > 0
+    assert found[2] == found[1]
+    assert float(memory.windows) == 2
+
+
+def maps(size=30):
+    """A ring of coupled maps, each of which goes to infinity from beyond 1.1."""
+
+    def carried(state):
+        moved = 1 - 1.75 * state**2
+        return 0.8 * moved + 0.1 * (jnp.roll(moved, 1) + jnp.roll(moved, -1))
+
+    places = Places.grid(size, period=float(size))
+    return System(carried, Observation(range(0, size, 3), 0.2), jnp.full(size, 0.1), places)
+
+
+@pytest.mark.long
+def test_members_stay_where_the_model_can_be():
+    """A model that blows up outside its attractor loses no run."""
+    ring = maps()
+    trials = make_trials(ring, 40, truths=4, members=5, key=KEY)
+    run = run_trials(LocalEnNF.pretrained().at(ring), ring, trials, key=KEY)
+    assert run.diverged.tolist() == [-1] * 4
+
+
+def test_the_climate_is_that_of_free_runs_or_a_given_one():
+    ring = maps()
+    low, high = Surroundings.of(ring).extent
+    assert float(jnp.ptp(low)) == float(jnp.ptp(high)) == 0  # one for all places
+    assert -0.9 < float(low[0]) < -0.5
+    assert 0.9 < float(high[0]) < 1.1
+    given = LocalEnNF.pretrained().at(ring, Climate(jnp.eye(30), jnp.zeros(30), jnp.ones(30)))
+    np.testing.assert_array_equal(given.around.extent, jnp.stack([jnp.zeros(30), jnp.ones(30)]))
+    outside = HostModel(lambda ensemble: ensemble)
+    driven = lambda z, rain: z + rain  # noqa: E731
+    for model in (outside, driven, lambda z: 1e9 * z):
+        assert Surroundings.of(eqx.tree_at(lambda s: s.model, ring, model)).extent is None
+
+
+def test_a_climate_that_drifts_is_followed():
+    around = Surroundings.of(system(), jnp.stack([jnp.zeros(SIZE), jnp.ones(SIZE)]))
+    forecast, wanted = jnp.arange(5.0)[:, None] * jnp.ones(SIZE), jnp.full((5, SIZE), 10.0)
+    everyone, few = jnp.ones(5, bool), jnp.arange(5) < 1
+    np.testing.assert_allclose(around.within(wanted, forecast, everyone), 2.25)  # the third of five is at 2
+    np.testing.assert_allclose(around.within(wanted, forecast, few), 1.125)
+    np.testing.assert_allclose(around.within(-wanted, forecast, few), -0.125)
 
 
 def test_weights_are_stored_with_a_checksum(weights, tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import equinox as eqx
 from bieqno import persistence
 from bieqno.assimilation import filters, models
 from bieqno.assimilation.filters.learned.local_network import FieldNetwork, StencilSum
-from bieqno.assimilation.filters.learned.pretrained import Surroundings
+from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.assimilation.geometry import Neighbours
 from bieqno.assimilation.neighbourhoods import Candidates, Neighbourhoods, Stencil
 from bieqno.assimilation.protocols import Filter

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from bieqno.assimilation import Observation, System, forecast
-from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF, Surroundings
+from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF
+from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.lab.filter_pretraining import training, worlds
 from bieqno.lab.filter_pretraining.families import advection, lorenz96
 from bieqno.lab.filter_pretraining.families.family import wrong

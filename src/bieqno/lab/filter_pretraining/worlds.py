@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation import AbstractEnsembleModel, Observation, Places, Stencil, forecast
-from bieqno.assimilation.filters.learned.pretrained import Surroundings
+from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.assimilation.neighbourhoods import near_radius
 from bieqno.assimilation.observation import Observed
 from bieqno.lab.filter_pretraining.families.family import Family, log_uniform, wrong

@@ -30,12 +30,13 @@ class Memory(eqx.Module):
     number: Float[Array, "pairs b"]  # of these
     spread: Float[Array, "n"]  # of the last analysis; 0 where there was none
     unfamiliar: Float[Array, ""]  # how far what was seen is from what was met in training; 0 within it, a running mean
+    windows: Float[Array, ""]  # with observations that there were
 
     @classmethod
     def new(cls, variables: int, pairs: int) -> "Memory":
         """Remember nothing."""
         none = jnp.zeros(variables)
-        return cls(none, none, none, jnp.zeros((pairs, BINS)), jnp.zeros((pairs, BINS)), none, jnp.zeros(()))
+        return cls(none, none, none, jnp.zeros((pairs, BINS)), jnp.zeros((pairs, BINS)), none, *jnp.zeros(2))
 
     def with_correlations(
         self, square: Float[Array, "k n"], known: Bool[Array, "k n"], pair: Int[Array, "k n"], close: Stencil
@@ -59,6 +60,16 @@ class Memory(eqx.Module):
         fade = jnp.where(jnp.any(number > 0), 1 - 1 / WINDOWS, 1.0)
         pairs = ((self.weight, number), (self.squares, squares), (self.expected, expected))
         return eqx.tree_at(lambda m: (m.weight, m.squares, m.expected), self, [fade * old + new for old, new in pairs])
+
+    def with_strange(self, strange: Float[Array, ""], mask: Bool[Array, "m"]) -> "Memory":
+        """Return the memory a window later, with how far what was seen in it is from training.
+
+        The mean is one over all windows while these are few: the first says already what it saw.
+        """
+        windows = self.windows + jnp.any(mask)
+        share = jnp.any(mask) / jnp.clip(windows, 1, WINDOWS)
+        found = jax.lax.stop_gradient((self.unfamiliar + (strange - self.unfamiliar) * share, windows))
+        return eqx.tree_at(lambda m: (m.unfamiliar, m.windows), self, found)
 
     def reach(self, count: Float[Array, ""]) -> Float[Array, "pairs"]:
         """Return for each pair of kinds the radius of a taper as wide as is best for covariances of so many members.

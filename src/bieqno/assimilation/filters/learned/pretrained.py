@@ -15,46 +15,26 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno import persistence
 from bieqno.arguments import checked
 from bieqno.assimilation.filters.learned.local_features import asinh
-from bieqno.assimilation.filters.learned.memory import WINDOWS, Memory
+from bieqno.assimilation.filters.learned.memory import Memory
 from bieqno.assimilation.filters.learned.scale_free import SEEN, TINY, ZERO, Moments, features, tapers
+from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.assimilation.filters.transform import local_transforms
 from bieqno.assimilation.neighbourhoods import Candidates, Stencil
 from bieqno.assimilation.observation import Observed
-from bieqno.assimilation.system import System
+from bieqno.assimilation.system import Climate, System
 from bieqno.operators import MLP, Standardiser, frozen
 from bieqno.persistence import PersistenceError
 
 SIZE = 10.0  # ensemble size at which the laws of the base are given; they vary with its logarithm
 ANALYSED = 4  # numbers that the network sees of a variable after the base analysis
-MOST = 4096  # pairs of kinds whose correlations are told apart
 FAR = 2.0  # largest logarithm of a factor by which the network changes anything
 UNKNOWN = 1e6  # scale of what is seen before training: nothing is unfamiliar
 BEYOND = 5.0  # standard deviations of training beyond which something seen counts as unfamiliar
-
-
-class Surroundings(eqx.Module):
-    """Where a filter is used: the observations near each variable, and the kinds of both."""
-
-    near: Stencil | Candidates
-    variables: Int[Array, "n"]
-    observations: Int[Array, "m"]
-    kinds: tuple[int, int] = eqx.field(static=True)
-
-    @classmethod
-    def of(cls, system: System) -> "Surroundings":
-        """Find what is near; distances are in units of the radius that holds about 40 observations."""
-        around = system.neighbourhoods(reach=1e-6)
-        variables, observations = around.variables, around.observations
-        kinds = tuple(int(np.max(np.asarray(k), initial=0)) + 1 for k in (variables, observations))
-        if kinds[0] * kinds[1] > MOST:  # without positions each variable is a kind of its own
-            variables, observations, kinds = 0 * variables, 0 * observations, (1, 1)
-        return cls(around.near, variables, observations, (kinds[0], kinds[1]))
 
 
 class PretrainedEnNF(eqx.Module):
@@ -90,9 +70,13 @@ class PretrainedEnNF(eqx.Module):
             around=None,
         )
 
-    def at(self, system: System) -> "PretrainedEnNF":
-        """Return the same weights at a system's places."""
-        return dataclasses.replace(self, around=Surroundings.of(system))
+    def at(self, system: System, climate: Climate | None = None) -> "PretrainedEnNF":
+        """Return the same weights at a system's places.
+
+        Members are kept within the extent of the `climate`, by default of short free runs; of a model that is driven, outside JAX
+        or very large they are kept within nothing unless a climate is given.
+        """
+        return dataclasses.replace(self, around=Surroundings.of(system, None if climate is None else climate.states))
 
     def begin(self) -> Memory:
         """Return the memory before the first window."""
@@ -129,10 +113,9 @@ class PretrainedEnNF(eqx.Module):
         known = prior.known(close, observed.mask)
         seen, ratio, log_radius, state = self.look(state, prior, close, known)
         outside = jnp.abs(seen - self.units.mean[:, None]) / self.units.scale[:, None]
-        strange = jnp.mean(jnp.maximum(jnp.max(outside, axis=0) / BEYOND - 1, 0))
-        unfamiliar = state.unfamiliar + (strange - state.unfamiliar) / WINDOWS
+        state = state.with_strange(jnp.mean(jnp.maximum(jnp.max(outside, axis=0) / BEYOND - 1, 0)), observed.mask)
         # In doubt the base alone.
-        trust = FAR * jnp.exp(-unfamiliar)
+        trust = FAR * jnp.exp(-state.unfamiliar)
         steered = trust * jnp.tanh(self.before(seen) / FAR)
         # The base analysis.
         inflation = jnp.exp(0.5 * ratio + steered[0])
@@ -148,9 +131,9 @@ class PretrainedEnNF(eqx.Module):
         relaxation = jnp.exp(_law(self.log_relaxation, prior.count) + steered[2])
         stretch = jnp.exp(relaxation * shrunk + corrected[0])
         members = _mixed(prior.root * stretch * anomalies, here, key=jax.random.fold_in(key, 3))
-        values = prior.mean + shift * jnp.exp(corrected[1]) + members
-        left = jax.lax.stop_gradient((jnp.where(jnp.any(observed.mask), stretch * after, prior.deviation), unfamiliar))
-        state = eqx.tree_at(lambda m: (m.spread, m.unfamiliar), state, left)
+        values = around.within(prior.mean + shift * jnp.exp(corrected[1]) + members, ensemble, here)
+        left = jax.lax.stop_gradient(jnp.where(jnp.any(observed.mask), stretch * after, prior.deviation))
+        state = eqx.tree_at(lambda m: m.spread, state, left)
         return observed.or_prior(values.astype(ensemble.dtype), ensemble), state
 
     def look(
