@@ -146,6 +146,15 @@ def test_what_was_not_met_in_training_is_said_and_left_to_the_base(weights):
     np.testing.assert_allclose(posterior, step(base, ensemble, observed, everyone)[0], rtol=1e-4, atol=1e-4)
 
 
+def test_weights_that_train_on_doubt_nothing(weights):
+    here = system()
+    strange = eqx.tree_at(lambda f: f.units.scale, weights, jnp.full_like(weights.units.scale, 0.1)).at(here)
+    ensemble, observed = jax.random.normal(KEY, (5, SIZE)), here.observation.window(jnp.arange(6.0))
+    found = [step(f, ensemble, observed, jnp.ones(5, bool))[1].unfamiliar for f in (strange, strange.trusting())]
+    assert float(found[0]) > 0 == float(found[1])
+    assert strange.trusting().before is strange.before
+
+
 def test_the_first_window_says_already_what_it_saw(weights):
     here = system()
     ensemble, observed = jax.random.normal(KEY, (5, SIZE)), here.observation.window(jnp.arange(6.0))

@@ -10,7 +10,7 @@ from bieqno.assimilation import Observation, System, forecast
 from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF
 from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.lab.filter_pretraining import training, worlds
-from bieqno.lab.filter_pretraining.families import advection, lorenz96
+from bieqno.lab.filter_pretraining.families import advection, lorenz96, turbulence
 from bieqno.lab.filter_pretraining.families.family import wrong
 from bieqno.lab.studies.zero_shot import LEFT_OUT
 
@@ -31,6 +31,17 @@ def test_families_have_one_size_and_models_that_keep_it(family):
     assert off.length == model.length
     changed = [float(b / a) for a, b in zip(jax.tree.leaves(model), jax.tree.leaves(off), strict=True)]
     assert {round(abs(x - 1), 3) for x in changed} == {0.0, 0.1}
+
+
+def test_turbulence_is_carried_without_losing_energy_or_enstrophy():
+    vorticity = jax.random.normal(KEY, (turbulence.ROWS, turbulence.COLUMNS))
+    vorticity = vorticity - jnp.mean(vorticity)
+    stream = turbulence._stream(vorticity)
+    np.testing.assert_allclose(turbulence._laplacian(stream), vorticity, atol=1e-5)
+    carried = turbulence._jacobian(stream, vorticity)
+    assert float(jnp.max(jnp.abs(carried))) > 0.1
+    for field in (stream, vorticity):
+        assert abs(float(jnp.sum(field * carried))) < 1e-5
 
 
 def test_left_out_systems_are_left_out():
@@ -55,17 +66,49 @@ def test_networks_are_seen_as_in_use():
     assert not np.asarray(padded.near.present)[:, count:].any()
 
 
+def test_members_are_kept_within_the_climate_of_the_model_of_forecasts(monkeypatch):
+    """As in use, where nothing else is known: also if it is not that of the truth."""
+    monkeypatch.setattr(worlds, "WRONG", 1.0)
+    family = lorenz96.FAMILY
+    (world,) = worlds._of_family(family, 1, (3, 5), np.random.default_rng(0))
+    assert float(world.model.forcing) != float(world.truth.forcing)
+    low, high = world.around.extent
+    assert float(jnp.ptp(low)) == float(jnp.ptp(high)) == 0  # one for all places
+    system = System(world.model, Observation([0], 1.0), world.states[0], family.places)
+    used = Surroundings.of(system).extent
+    np.testing.assert_allclose(world.around.extent[:, 0], used[:, 0], atol=0.15 * float(used[1, 0] - used[0, 0]))
+
+
+def test_places_of_one_and_of_two_dimensions_have_one_shape():
+    drawn = worlds.draw_worlds((lorenz96.FAMILY, turbulence.FAMILY), 1, (3, 5), np.random.default_rng(0))
+    offset = np.asarray(drawn.around.near.offset)
+    assert offset.shape[-1] == 2
+    assert not offset[0, ..., 1].any()
+    assert offset[1, ..., 1].any()
+
+
 @pytest.mark.long
 def test_a_step_trains_on_worlds_of_several_families_and_continues_their_runs():
-    drawn = worlds.draw_worlds((lorenz96.FAMILY, advection.FAMILY), 2, (3, 5), np.random.default_rng(0))
-    assert drawn.truth.number.tolist() == [0, 1, 0, 1]
-    loss, runs = training.WorldLoss(drawn, 4, 2), training.begin_all(drawn, 5, KEY)
+    sizes = ((3, 5), (6, 8))
+    drawn = training.draw_groups((lorenz96.FAMILY, advection.FAMILY), (2, 1), sizes, 0)
+    assert [group.truth.number.tolist() for group in drawn] == [[0, 1, 0, 1], [0, 1]]
+    loss, runs = training.WorldLoss(drawn, (3, 2), 2), training.begin_all(drawn, sizes, KEY)
+    assert [run.ensemble.shape[1] for run in runs] == [5, 8]
     student = PretrainedEnNF.untrained(width=4, key=KEY)
     value = eqx.filter_jit(eqx.filter_value_and_grad(loss, has_aux=True))
     (first, after), gradient = value(student, (runs, KEY), key=KEY)
     assert bool(jnp.isfinite(first))
     for part in (gradient.log_radius, gradient.log_relaxation, gradient.before.layers[-1].weight):
         assert 0 < float(jnp.abs(part).max()) < 100
-    assert bool(jnp.all(after.memory.weight.sum(axis=1) > 0))
-    errors = training.WorldErrors(drawn, KEY, 5, windows=6, burn_in=2)
-    assert bool(jnp.all(eqx.filter_jit(errors.errors)(student) < 3))
+    assert [int(jnp.sum(run.memory.weight.sum(axis=1) > 0)) for run in after] == [3, 2]
+    errors = training.WorldErrors(drawn, KEY, sizes, windows=6, burn_in=2)
+    found = eqx.filter_jit(errors.errors)(student)
+    assert found.shape == (6, 2)
+    assert bool(jnp.all(found < 3))
+
+
+def test_the_validation_of_one_family_is_a_part_of_the_whole():
+    count = len(training.JUDGED)
+    groups = tuple(jnp.arange(k * count) for k in (2, 1))  # of worlds, by turns
+    part = training.WorldErrors(groups, KEY).of_family(3)
+    assert [group.tolist() for group in part.worlds] == [[3, 3 + count], [3]]

@@ -3,14 +3,17 @@
 import argparse
 import hashlib
 from pathlib import Path
+from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
+from jaxtyping import Float
 
 from bieqno.assimilation.filters.learned import pretrained
+from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF
 from bieqno.assimilation.training import as_seconds
-from bieqno.lab.filter_pretraining.training import JUDGED, judge_of, pretrain, with_units
+from bieqno.lab.filter_pretraining.training import JUDGED, WorldErrors, judge_of, pretrain, with_units
 from bieqno.training import Progress
 
 
@@ -26,27 +29,41 @@ def _digest() -> str:
 
 
 def main() -> None:
-    """Train, continuing where an earlier call with the same settings was stopped; say what it gained on held-out worlds."""
+    """Train on the weights that ship, or where an earlier call was stopped; say what it gained on held-out worlds."""
     parser = argparse.ArgumentParser(prog="python -m bieqno.lab.filter_pretraining", description=main.__doc__)
     parser.add_argument("--budget", default="60 min", help="time of training, such as '2 h'")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--new", action="store_true", help="begin with new weights, not with those that ship")
     parser.add_argument("--checkpoint", type=Path, default=Path("build") / f"filter-prior-{_digest()}")
     parser.add_argument("--out", type=Path, default=pretrained.SHIPPED, help="where the weights go; into the package")
     asked, judge = parser.parse_args(), judge_of()
-    options = {"budget": as_seconds(asked.budget), "checkpoint": asked.checkpoint, "chunk_steps": 200}
-    result = pretrain(judge=judge, key=jax.random.key(asked.seed), on_progress=_report, **options)
+    options: dict[str, Any] = {"budget": as_seconds(asked.budget), "checkpoint": asked.checkpoint, "chunk_steps": 200}
+    base = PretrainedEnNF.untrained(key=jax.random.key(asked.seed))
+    begun = base if asked.new or not pretrained.SHIPPED.exists() else pretrained.shipped_filter()
+    left_out = eqx.filter_jit(judge.of_family(0))
+
+    def watch(student: PretrainedEnNF, losses: Float[np.ndarray, "steps"]) -> bool:
+        print(f"step {len(losses)}: validation on {JUDGED[0].name} {float(left_out(student)):.4f}", flush=True)
+        return False
+
+    options |= {"on_progress": _report, "watch": watch}
+    result = pretrain(begun, judge=judge, key=jax.random.key(asked.seed), **options)
     filter = with_units(result.module)
     pretrained.store(asked.out, filter)
     print(f"written to {asked.out} after {len(result.losses)} steps, best after {result.best_step}", flush=True)
+    _compare(judge, {"the base": base, "what it began with": begun}, filter)
+
+
+def _compare(judge: WorldErrors, others: dict[str, PretrainedEnNF], filter: PretrainedEnNF) -> None:
+    """Print the error of a filter over that of others, and its spread over its error, family by family."""
     errors = eqx.filter_jit(judge.errors)
-    before, after = (
-        np.asarray(errors(f)) for f in (pretrained.PretrainedEnNF.untrained(key=jax.random.key(0)), filter)
-    )
+    own = np.asarray(errors(filter))
+    before = {name: np.asarray(errors(other)) for name, other in others.items()}
     for number, family in enumerate(JUDGED):
-        own = slice(number, None, len(JUDGED))
-        ratio = np.exp(np.mean(np.log(after[own, 0] / before[own, 0])))
-        spread = np.exp(np.mean(np.log(after[own, 1] / after[own, 0])))
-        print(f"{family.name}: error {ratio:.3f} of that of the base, spread {spread:.2f} of the error")
+        part = slice(number, None, len(JUDGED))
+        ratios = (f"{np.exp(np.mean(np.log(own[part, 0] / x[part, 0]))):.3f} of that of {n}" for n, x in before.items())
+        spread = np.exp(np.mean(np.log(own[part, 1] / own[part, 0])))
+        print(f"{family.name}: error {', '.join(ratios)}, spread {spread:.2f} of the error", flush=True)
 
 
 if __name__ == "__main__":

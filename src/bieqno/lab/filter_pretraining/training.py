@@ -7,6 +7,7 @@ truth: the ratio of error and spread counts by itself.
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -21,20 +22,30 @@ from bieqno.assimilation.filters.learned.memory import Memory
 from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF
 from bieqno.assimilation.filters.learned.scale_free import Moments
 from bieqno.assimilation.objectives.against_truth import bounded_derivative, mean_and_crps
-from bieqno.lab.filter_pretraining.families import advection, burgers, cells, lorenz96, lorenz2005, two_scale
+from bieqno.lab.filter_pretraining.families import (
+    advection,
+    burgers,
+    cells,
+    lorenz96,
+    lorenz2005,
+    turbulence,
+    two_scale,
+)
+from bieqno.lab.filter_pretraining.families.family import Family
 from bieqno.lab.filter_pretraining.worlds import World, draw_worlds
 from bieqno.operators import Standardiser
-from bieqno.training import FitResult, falling_adam, fit
+from bieqno.training import FitResult, falling_muon, fit
 
-LEARNED = (lorenz96.FAMILY, lorenz2005.FAMILY, burgers.FAMILY, advection.FAMILY, two_scale.FAMILY)
+LEARNED = (lorenz96.FAMILY, lorenz2005.FAMILY, burgers.FAMILY, advection.FAMILY, two_scale.FAMILY, turbulence.FAMILY)
 JUDGED = (cells.FAMILY, *LEARNED)
 """Families to learn from, and those of the worlds that choose the best weights: the first is left out of training altogether."""
-SIZES = (3, 24)  # of ensembles
-WORLDS, HELD_OUT, TAKEN = 80, 3, 12  # of each family to learn from and to judge by; worlds of a step
+SIZES = ((3, 20), (21, 64))  # of ensembles, in two groups: all of a group are padded to its largest
+WORLDS, HELD_OUT, TAKEN = (60, 20), (3, 1), (10, 2)  # of each group: of a family to learn from, to judge by; of a step
 WINDOWS = 5  # that are differentiated through
 RESTARTED = 0.002  # share of the runs that begin anew in every window
 LOST = 10.0  # standard deviations from the climate's mean at which a member has blown up
 CALIBRATION = 0.1  # weight of the squared logarithm of error variance over spread variance
+SEEN_AFTER = (0, 5, 40)  # windows after which it is noted what is seen in training
 SPREADS = (0.06, 0.75)  # of first ensembles, in units of the climate
 
 
@@ -47,26 +58,32 @@ class Runs(eqx.Module):
 
 
 class WorldLoss(eqx.Module):
-    """Score of the analyses of the next windows, in some random worlds."""
+    """Score of the analyses of the next windows, in some random worlds of each group."""
 
-    worlds: World
-    taken: int = eqx.field(static=True, default=TAKEN)
+    worlds: tuple[World, ...]
+    taken: tuple[int, ...] = eqx.field(static=True, default=TAKEN)
     windows: int = eqx.field(static=True, default=WINDOWS)
 
     def __call__(
-        self, student: PretrainedEnNF, batch: tuple[Runs, PRNGKeyArray], *, key: PRNGKeyArray
-    ) -> tuple[Float[Array, ""], Runs]:
+        self, student: PretrainedEnNF, batch: tuple[tuple[Runs, ...], PRNGKeyArray], *, key: PRNGKeyArray
+    ) -> tuple[Float[Array, ""], tuple[Runs, ...]]:
         """Return the loss, and the runs after it."""
         runs, batch_key = batch
-        which_key, window_key = jax.random.split(batch_key)
-        chosen = jax.random.choice(which_key, len(runs.truth), (self.taken,), replace=False)
-        some = jax.tree.map(lambda leaf: leaf[chosen], (self.worlds, runs))
+        keys = jax.random.split(batch_key, len(runs))
+        parts = [self._of_group(student, *group) for group in zip(self.worlds, runs, self.taken, keys, strict=True)]
+        loss = jnp.mean(jnp.concatenate([losses for losses, _ in parts]))
+        return loss, jax.lax.stop_gradient(tuple(after for _, after in parts))
+
+    def _of_group(
+        self, student: PretrainedEnNF, worlds: World, runs: Runs, taken: int, key: PRNGKeyArray
+    ) -> tuple[Float[Array, "w"], Runs]:
+        which_key, window_key = jax.random.split(key)
+        chosen = jax.random.choice(which_key, len(runs.truth), (taken,), replace=False)
+        some = jax.tree.map(lambda leaf: leaf[chosen], (worlds, runs))
         # One by one: a world runs the model of its own family alone.
         play_one = partial(play, student, self.windows)
-        scores, ended = jax.lax.map(lambda one: play_one(*one), (*some, jax.random.split(window_key, self.taken)))
-        loss = jnp.mean(_loss(scores))
-        after = jax.tree.map(lambda old, new: old.at[chosen].set(new), runs, ended)
-        return loss, jax.lax.stop_gradient(after)
+        scores, ended = jax.lax.map(lambda one: play_one(*one), (*some, jax.random.split(window_key, taken)))
+        return _loss(scores), jax.tree.map(lambda old, new: old.at[chosen].set(new), runs, ended)
 
 
 def play(
@@ -120,9 +137,21 @@ def begin(world: World, members: int, key: PRNGKeyArray) -> Runs:
     return Runs(truth, truth + width * (noise[:1] + noise[1:]), Memory.new(truth.shape[0], kinds[0] * kinds[1]))
 
 
-def begin_all(world: World, members: int, key: PRNGKeyArray) -> Runs:
-    """Begin a run in each of some worlds."""
-    return jax.vmap(lambda one, k: begin(one, members, k))(world, jax.random.split(key, len(world.members)))
+def draw_groups(
+    families: Sequence[Family], counts: Sequence[int], sizes: Sequence[tuple[int, int]], seed: int
+) -> tuple[World, ...]:
+    """Draw worlds of each group of ensemble sizes, so many of each family."""
+    rng = np.random.default_rng(seed)
+    return tuple(draw_worlds(families, count, size, rng) for count, size in zip(counts, sizes, strict=True))
+
+
+def begin_all(worlds: tuple[World, ...], sizes: Sequence[tuple[int, int]], key: PRNGKeyArray) -> tuple[Runs, ...]:
+    """Begin a run in each of the worlds of each group."""
+    keys = jax.random.split(key, len(worlds))
+    return tuple(
+        jax.vmap(lambda one, k, most=most: begin(one, most, k))(group, jax.random.split(k, len(group.members)))
+        for group, (_, most), k in zip(worlds, sizes, keys, strict=True)
+    )
 
 
 class WorldErrors(eqx.Module):
@@ -131,15 +160,20 @@ class WorldErrors(eqx.Module):
     Long, because an ensemble that loses its spread slowly loses the truth much later.
     """
 
-    worlds: World
+    worlds: tuple[World, ...]
     key: PRNGKeyArray
-    members: int = eqx.field(static=True, default=SIZES[1])
+    sizes: tuple[tuple[int, int], ...] = eqx.field(static=True, default=SIZES)
     windows: int = eqx.field(static=True, default=200)
     burn_in: int = eqx.field(static=True, default=50)
 
     def __call__(self, student: PretrainedEnNF) -> Float[Array, ""]:
         """Return the mean over all worlds."""
         return jnp.mean(_loss(self.scores(student)))
+
+    def of_family(self, number: int) -> "WorldErrors":
+        """Return the same on the worlds of one of the families that are judged by."""
+        worlds = jax.tree.map(lambda leaf: leaf[number :: len(JUDGED)], self.worlds)
+        return dataclasses.replace(self, worlds=worlds)
 
     def errors(self, student: PretrainedEnNF) -> Float[Array, "w 2"]:
         """Return error and spread in each world, averaged over windows after the burn-in."""
@@ -148,49 +182,50 @@ class WorldErrors(eqx.Module):
     def scores(self, student: PretrainedEnNF) -> Float[Array, "w T 3"]:
         """Return score, error and spread of each window after the burn-in, in each world."""
         key, run_key = jax.random.split(self.key)
-        begun = begin_all(self.worlds, self.members, key)
-        keys = jax.random.split(run_key, len(self.worlds.members))
-        play_one = partial(play, student, self.windows)
-        scores, _ = jax.lax.map(lambda one: play_one(*one), (self.worlds, begun, keys))
+        parts, play_one = [], partial(play, student, self.windows)
+        for worlds, begun in zip(self.worlds, begin_all(self.worlds, self.sizes, key), strict=True):
+            keys = jax.random.split(run_key, len(worlds.members))
+            parts.append(jax.lax.map(lambda one: play_one(*one), (worlds, begun, keys))[0])
+        scores = jnp.concatenate(parts)
         return jnp.clip(jnp.nan_to_num(scores[:, self.burn_in :], nan=3.0), 1e-5, 3.0)
 
 
-def judge_of(worlds: int = HELD_OUT, **settings: Any) -> WorldErrors:
-    """Return the validation, on worlds of its own; every sixth is of the family that is left out."""
-    drawn = draw_worlds(JUDGED, worlds, SIZES, np.random.default_rng(1))
-    return WorldErrors(drawn, jax.random.key(1), **settings)
+def judge_of(worlds: Sequence[int] = HELD_OUT, seed: int = 1, **settings: Any) -> WorldErrors:
+    """Return the validation, on worlds of its own; every seventh is of the family that is left out."""
+    return WorldErrors(draw_groups(JUDGED, worlds, SIZES, seed), jax.random.key(seed), **settings)
 
 
 def pretrain(
+    student: PretrainedEnNF,
     *,
     judge: WorldErrors,
-    worlds: int = WORLDS,
-    learning_rate: float = 2e-3,
-    width: int = 32,
+    worlds: Sequence[int] = WORLDS,
+    learning_rate: float = 3e-3,
     key: PRNGKeyArray,
     **options: Any,
 ) -> FitResult[PretrainedEnNF]:
-    """Train new weights; `options` are those of `fit`, such as `budget`, `checkpoint` and `on_progress`."""
-    weight_key, run_key, fit_key = jax.random.split(key, 3)
-    drawn = draw_worlds(LEARNED, worlds, SIZES, np.random.default_rng(0))
-    optimizer = falling_adam(learning_rate, b2=0.99, clip=1.0, warm_up=20)
-    student = PretrainedEnNF.untrained(width=width, key=weight_key)
-    runs = begin_all(drawn, SIZES[1], run_key)
-    options |= {"optimizer": optimizer, "validate": judge, "source_state": runs}
-    return fit(student, WorldLoss(drawn), _runs_and_key, key=fit_key, **options)
+    """Train weights; `options` are those of `fit`, such as `budget`, `checkpoint` and `on_progress`."""
+    run_key, fit_key = jax.random.split(key)
+    drawn = draw_groups(LEARNED, worlds, SIZES, 0)
+    optimizer = falling_muon(learning_rate, b2=0.99, clip=1.0, warm_up=100)
+    options |= {"optimizer": optimizer, "validate": judge, "source_state": begin_all(drawn, SIZES, run_key)}
+    return fit(student.trusting(), WorldLoss(drawn), _runs_and_key, key=fit_key, **options)
 
 
-def _runs_and_key(key: PRNGKeyArray, runs: Runs) -> tuple[Runs, PRNGKeyArray]:
+def _runs_and_key(key: PRNGKeyArray, runs: tuple[Runs, ...]) -> tuple[tuple[Runs, ...], PRNGKeyArray]:
     return runs, key
 
 
-def with_units(student: PretrainedEnNF, *, worlds: int = 12, windows: int = 40) -> PretrainedEnNF:
+def with_units(student: PretrainedEnNF, *, worlds: Sequence[int] = (12, 4)) -> PretrainedEnNF:
     """Return the same, which knows what it sees in worlds of training: what is far from it is unfamiliar."""
-    drawn, key = draw_worlds(LEARNED, worlds, SIZES, np.random.default_rng(2)), jax.random.key(2)
-    runs, keys = begin_all(drawn, SIZES[1], key), jax.random.split(key, len(drawn.members))
-    seen = np.asarray(eqx.filter_jit(_seen)(student, windows, drawn, runs, keys))
-    units = Standardiser.of(jnp.asarray(np.moveaxis(seen, 1, 0).reshape(seen.shape[1], -1)), axis=1)
-    return dataclasses.replace(student, units=units)
+    drawn, key = draw_groups(LEARNED, worlds, SIZES, 2), jax.random.key(2)
+    seen = []
+    for group, runs in zip(drawn, begin_all(drawn, SIZES, key), strict=True):
+        keys = jax.random.split(key, len(group.members))
+        for windows in SEEN_AFTER:
+            found = np.asarray(eqx.filter_jit(_seen)(student.trusting(), windows, group, runs, keys))
+            seen.append(np.moveaxis(found, 1, 0).reshape(found.shape[1], -1))
+    return dataclasses.replace(student, units=Standardiser.of(jnp.asarray(np.concatenate(seen, axis=1)), axis=1))
 
 
 def _seen(

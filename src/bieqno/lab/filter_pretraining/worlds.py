@@ -1,9 +1,10 @@
 """Random systems with random observing networks, stacked: what one compiled program trains on.
 
-All have one shape: as many variables, observations padded to as many, and those near a variable to one number. A world
-knows which family its model is of, and the program has the models of all.
+All have one shape: as many variables, observations padded to as many, those near a variable to one number, and distances to
+two dimensions. A world knows which family its model is of, and the program has the models of all.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,14 +15,19 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation import AbstractEnsembleModel, Observation, Places, Stencil, forecast
-from bieqno.assimilation.filters.learned.surroundings import Surroundings
+from bieqno.assimilation.filters.learned.surroundings import Surroundings, extent_of, shared
 from bieqno.assimilation.neighbourhoods import near_radius
 from bieqno.assimilation.observation import Observed
 from bieqno.lab.filter_pretraining.families.family import Family, log_uniform, wrong
 
 DENSITY, ERROR = (0.04, 1.0), (0.03, 2.0)  # of networks, and of observations in units of the climate
-SIZE, NEAR, KINDS = 48, 44, 3  # variables, most observations near one, and most kinds, of all families
-RUNS, KEPT = 4, 32  # free runs of each world, and the windows of each that are kept
+SIZE, NEAR, KINDS, DIMENSIONS = (
+    48,
+    44,
+    3,
+    2,
+)  # variables, most observations near one, kinds and dimensions of all families
+RUNS, KEPT = 8, 64  # free runs of each world, and the windows of each that are kept
 WRONG = 0.25  # share of worlds whose forecasts have wrong parameters
 
 
@@ -95,12 +101,14 @@ def _of_family(family: Family, count: int, members: tuple[int, int], rng: np.ran
     drawn = [_draw(family, members, rng) for _ in range(count + count // 2)]
     rests = np.stack([[family.rest(rng) for _ in range(RUNS)] for _ in drawn])
     key = jax.random.key(int(rng.integers(2**31)))
-    truths = stacked([truth for truth, _ in drawn])
-    states = np.asarray(_free_runs(truths, jnp.asarray(rests, float), family.spin, key))
+    both = [stacked(models) for models in ([truth for truth, _ in drawn], [rest["model"] for _, rest in drawn])]
+    # As in use the climate that members are kept within is that of the model of forecasts, right or wrong.
+    states, possible = (np.asarray(_free_runs(m, jnp.asarray(rests, float), family.spin, key)) for m in both)
     kinds = family.places.kinds
     each = [states[..., kinds == kind] for kind in range(kinds.max() + 1)]
     mean, variance = (np.stack([f(x, axis=(1, 2)) for x in each], axis=1) for f in (np.mean, np.var))
-    sound = [k for k in range(len(drawn)) if np.isfinite(states[k]).all() and variance[k].min() > 1e-6][:count]
+    finite = np.isfinite(states).all(axis=(1, 2)) & np.isfinite(possible).all(axis=(1, 2))
+    sound = [k for k in range(len(drawn)) if finite[k] and variance[k].min() > 1e-6][:count]
     if len(sound) < count:
         raise ValueError(f"only {len(sound)} of {len(drawn)} worlds of {family.name} stayed finite")
     made = []
@@ -108,6 +116,8 @@ def _of_family(family: Family, count: int, members: tuple[int, int], rng: np.ran
         truth, rest = drawn[k]
         units = jnp.asarray(mean[k][kinds], float), jnp.asarray(np.sqrt(variance[k])[kinds], float)
         operator = Operator(rest.pop("indices"), *units, rest.pop("bend"))
+        extent = shared(extent_of(jnp.asarray(possible[k])), kinds)
+        rest["around"] = dataclasses.replace(rest["around"], extent=extent)
         made.append(World(truth=truth, states=jnp.asarray(states[k]), operator=operator, **rest))
     return made
 
@@ -155,7 +165,7 @@ def _around(here: Places, there: Places, radius: float, missing: int) -> Surroun
     )
 
     def padded(x: np.ndarray) -> Array:
-        width = [(0, 0), (0, max(0, NEAR - count)), *[(0, 0)] * (x.ndim - 2)]
+        width = [(0, 0), (0, max(0, NEAR - count)), *[(0, DIMENSIONS - size) for size in x.shape[2:]]]
         return jnp.asarray(np.pad(x[:, :NEAR], width))
 
     arrays = padded(np.asarray(found.indices)), jnp.arange(len(offset)), padded(offset), padded(present)

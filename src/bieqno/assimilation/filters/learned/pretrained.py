@@ -66,9 +66,13 @@ class PretrainedEnNF(eqx.Module):
             log_doubt=jnp.log(0.2),
             before=before,
             after=after,
-            units=Standardiser(jnp.zeros(SEEN), jnp.full(SEEN, UNKNOWN)),
+            units=_anything(),
             around=None,
         )
+
+    def trusting(self) -> "PretrainedEnNF":
+        """Return the same without knowledge of what training had: nothing is unfamiliar."""
+        return dataclasses.replace(self, units=_anything())
 
     def at(self, system: System, climate: Climate | None = None) -> "PretrainedEnNF":
         """Return the same weights at a system's places.
@@ -152,6 +156,10 @@ class PretrainedEnNF(eqx.Module):
         seen = features(prior, memory, (number, squares, expected), (ratio, doubt), widest)
         after = jax.lax.stop_gradient(memory.with_innovations(number, squares, expected))
         return seen, ratio, log_radius, after
+
+
+def _anything() -> Standardiser:
+    return Standardiser(jnp.zeros(SEEN), jnp.full(SEEN, UNKNOWN))
 
 
 def _mixed(anomalies: Float[Array, "N n"], present: Bool[Array, "N"], *, key: PRNGKeyArray) -> Float[Array, "N n"]:

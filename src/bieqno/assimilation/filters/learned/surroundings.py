@@ -37,7 +37,7 @@ class Surroundings(eqx.Module):
         variables, observations = around.variables, around.observations
         extent = free_extent(system, key=jax.random.key(0)) if states is None else extent_of(states)
         if extent is not None:
-            extent = _shared(extent, np.asarray(variables))
+            extent = shared(extent, np.asarray(variables))
         kinds = tuple(int(np.max(np.asarray(k), initial=0)) + 1 for k in (variables, observations))
         if kinds[0] * kinds[1] > MOST:  # without positions each variable is a kind of its own
             variables, observations, kinds = 0 * variables, 0 * observations, (1, 1)
@@ -63,7 +63,7 @@ def extent_of(states: Float[Array, "r n"]) -> Float[Array, "2 n"]:
     return jnp.stack([jnp.min(states, axis=0), jnp.max(states, axis=0)])
 
 
-def _shared(extent: Float[Array, "2 n"], kinds: Int[np.ndarray, "n"]) -> Float[Array, "2 n"]:
+def shared(extent: Float[Array, "2 n"], kinds: Int[np.ndarray, "n"]) -> Float[Array, "2 n"]:
     """Return the extent of each kind, at its variables."""
     count = int(kinds.max(initial=0)) + 1
     least = jax.ops.segment_min(extent[0], kinds, count)
@@ -123,6 +123,6 @@ def _runs_freely(system: System) -> bool:
 
     try:
         program = str(jax.make_jaxpr(window)(system.state[None]))
-    except Exception:  # noqa: BLE001 - of whatever kind a model raises that is not given its inputs
+    except Exception:  # of whatever kind a model raises that is not given its inputs
         return False
     return "callback[" not in program
