@@ -25,6 +25,7 @@ from bieqno.lab.studies import (
     psef,
     qg,
     scale,
+    zero_shot,
 )
 
 SMALL = {"width": 8, "channels": 2}
@@ -53,6 +54,23 @@ def test_a_study_trains_tunes_scores_and_goes_on_where_it_was(tmp_path):
     again = Cases(tmp_path / "cases")
     assert EXPERIMENTS["lorenz63-truth"].run(settings, only=only, cases=again).rows == result.rows
     assert len(again.taken) >= 5  # two trainings and three runs
+
+
+def test_the_pretrained_filter_stands_beside_trained_ones_and_meets_a_wrong_forcing(tmp_path):
+    right, wrong = "Lorenz-96 sparse", "Lorenz-96 sparse, wrong forcing"
+    settings = replace(zero_shot.PRESETS["smoke"], systems=(right, wrong))
+    cases = Cases(tmp_path / "cases")
+    result = zero_shot.EXPERIMENT.run(settings, only=[zero_shot.NAME, zero_shot.FINE_TUNED], cases=cases)
+    errors = {(row.method, row.protocol): row.value for row in result.rows if row.metric == "rmse"}
+    assert set(errors) == {(zero_shot.NAME, right), (zero_shot.NAME, wrong), (zero_shot.FINE_TUNED, right)}
+    assert len(set(errors.values())) == 3 and max(errors.values()) < 8
+    (seconds,) = [row for row in result.rows if row.metric == "seconds"]
+    assert (seconds.case, seconds.method) == (f"training, {right}", zero_shot.FINE_TUNED)
+    system = zero_shot.LEFT_OUT[right].system()
+    off = zero_shot.with_wrong_forcing(system)
+    assert off.model.forcing == pytest.approx(1.1 * system.model.forcing)
+    again = Cases(tmp_path / "cases")
+    assert zero_shot.EXPERIMENT.run(settings, only=[zero_shot.NAME], cases=again).rows[0] == result.rows[0]
 
 
 def test_published_rows_stand_beside_and_are_marked():

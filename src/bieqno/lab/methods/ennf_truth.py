@@ -117,7 +117,7 @@ def _arrays(
 
 
 def train_against_truth(
-    s: Any, run: Run, system: da.System, *, name: str = "training", begin: da.LocalEnNF | None = None, key: PRNGKeyArray
+    s: Any, run: Run, system: da.System, *, name: str = "training", begin: da.Filter | None = None, key: PRNGKeyArray
 ) -> dict[str, np.ndarray]:
     """Train a local filter, or continue from one; return it as bytes with the seconds and the ensembles that blew up.
 
