@@ -63,7 +63,8 @@ def test_the_pretrained_filter_stands_beside_trained_ones_and_meets_a_wrong_forc
     result = zero_shot.EXPERIMENT.run(settings, only=[zero_shot.NAME, zero_shot.FINE_TUNED], cases=cases)
     errors = {(row.method, row.protocol): row.value for row in result.rows if row.metric == "rmse"}
     assert set(errors) == {(zero_shot.NAME, right), (zero_shot.NAME, wrong), (zero_shot.FINE_TUNED, right)}
-    assert len(set(errors.values())) == 3 and max(errors.values()) < 8
+    assert len(set(errors.values())) == 3
+    assert max(errors.values()) < 8
     (seconds,) = [row for row in result.rows if row.metric == "seconds"]
     assert (seconds.case, seconds.method) == (f"training, {right}", zero_shot.FINE_TUNED)
     system = zero_shot.LEFT_OUT[right].system()
