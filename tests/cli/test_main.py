@@ -197,5 +197,6 @@ def test_ctrl_c_in_an_import_of_a_running_command_waits_for_its_end(tmp_path, se
         f"{seconds}\nwhile time.monotonic() < end:\n    time.sleep(0.01)\nprint('imported', flush=True)\n"
     )
     call = [sys.executable, "-c", IN_THE_COURSE, str(tmp_path)]
-    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    # Half of the sleep that follows the import: the command is woken from it.
+    done = subprocess.run(call, capture_output=True, text=True, check=False, timeout=30)
     assert (done.returncode, done.stdout, done.stderr) == (code, printed, "")

@@ -35,9 +35,17 @@ class _Interrupts:
         self.deadline = min(self.deadline, now + LONGEST_IMPORT)
         if not self.begun or now > self.deadline:
             os._exit(INTERRUPTED)
-        again = threading.Timer(0.05, signal.raise_signal, (number,))
+        again = threading.Timer(0.05, _interrupt_main_thread, (number,))
         again.daemon = True
         again.start()
+
+
+def _interrupt_main_thread(number: int) -> None:
+    """Send the signal to the main thread: raised in another one, it would not wake the main thread from a sleep or a wait."""
+    if hasattr(signal, "pthread_kill"):  # not on Windows
+        signal.pthread_kill(threading.main_thread().ident or 0, number)
+    else:
+        signal.raise_signal(number)
 
 
 _interrupts = _Interrupts()
