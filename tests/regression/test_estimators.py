@@ -442,3 +442,23 @@ def test_samples_follow_the_random_state(fitted):
     other = pickle.loads(pickle.dumps(fitted))
     other.seed_ += 1
     assert (fitted.sample_y(X, 3) != other.sample_y(X, 3)).any()
+
+
+@pytest.mark.parametrize("rows", [10, 80])
+def test_a_constant_target_of_several_inputs_is_predicted(rows):
+    X = np.random.default_rng(0).normal(size=(rows, 4))
+    mean, std = PretrainedGGPRegressor(correction=False).fit(X, np.full(rows, 3.0)).predict(X + 1, return_std=True)
+    np.testing.assert_allclose(mean, 3.0, rtol=1e-3)
+    assert np.all((std > 0) & (std < 0.03))
+
+
+def test_noise_of_more_inputs_than_rows_is_taken_for_noise():
+    """The volume of a ball in 100 dimensions is zero in single precision: the spacing was zero, and predictions NaN.
+
+    And 300 length scales explained 120 values so well that intervals held one new value in a hundred.
+    """
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(120, 300)), rng.normal(size=120)
+    mean, std = PretrainedGGPRegressor().fit(X, y).predict(rng.normal(size=(100, 300)), return_std=True)
+    assert np.sqrt(np.mean(mean**2)) < 0.5
+    assert np.all((std > 0.6) & (std < 1.6))

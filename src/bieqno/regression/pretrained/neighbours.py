@@ -90,7 +90,8 @@ class Units(eqx.Module):
         known = there & probes.mask[:, -1 - rank] & (square > 0)
         radius = jnp.sqrt(jnp.nanmedian(jnp.where(known, square, jnp.nan)))
         # A ball of this radius holds `rank` cells of the volume spacing ** dimension.
-        spacing = radius * (ball_volume(dimension) / jnp.maximum(rank, 1).astype(radius.dtype)) ** (1 / dimension)
+        log_cells = jnp.log(jnp.maximum(rank, 1).astype(radius.dtype))
+        spacing = radius * jnp.exp((log_ball_volume(dimension) - log_cells) / dimension)
         return cls(
             jnp.where(jnp.isfinite(spacing), spacing, 1),  # without two different inputs there is none
             mean,
@@ -105,15 +106,15 @@ def length(vectors: Float[Array, "*n d"]) -> Float[Array, "*n"]:
     return jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
 
 
-def ball_volume(dimension: int | Int[Array, ""]) -> Float[Array, ""]:
-    """Return the volume of the unit ball.
+def log_ball_volume(dimension: int | Int[Array, ""]) -> Float[Array, ""]:
+    """Return the logarithm of the volume of the unit ball, which itself is no single-precision number in 100 dimensions.
 
     Example:
-        >>> [round(float(ball_volume(d)), 3) for d in (1, 2, 3)]
+        >>> [round(float(jnp.exp(log_ball_volume(d))), 3) for d in (1, 2, 3)]
         [2.0, 3.142, 4.189]
     """
     half = jnp.asarray(dimension) / 2
-    return jnp.exp(half * math.log(math.pi) - jax.scipy.special.gammaln(half + 1))
+    return half * math.log(math.pi) - jax.scipy.special.gammaln(half + 1)
 
 
 def spread_rows(inputs: Inputs, targets: Targets, mask: Bool[Both, "m"]) -> Any:

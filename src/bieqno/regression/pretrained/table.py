@@ -31,7 +31,7 @@ from bieqno.regression.pretrained.stacking import (
     variance_factor,
     widen,
 )
-from bieqno.regression.pretrained.transforms import Transform, TransformedGaussian, choose_transform
+from bieqno.regression.pretrained.transforms import Transform, TransformedGaussian, promising_transforms
 from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
 
 _IRRELEVANT = 20.0  # an input whose length scale is so many times the shortest takes no part in distances
@@ -40,6 +40,7 @@ _HYPOTHESES, _HYPOTHESES_OF_MANY = 8, 2  # processes in a joint distribution, an
 _FEW = 300  # rows up to which length scales follow single rows, so that they are found anew without them
 # Matrices of a few hundred rows gain little by threads of their own, and lose thousandfold where the cores are busy.
 _one_thread = one_blas_thread.wrap
+_MORE_ERROR = 1.05  # how much larger than without a transform the error of the mean may be
 _ALIKE = 1.3  # length scales that differ by no more are no metric of their own
 
 
@@ -179,12 +180,19 @@ def fit_table(
     X, y = without_copies(X, y)
     plain, loss = _fit_under(Transform.of("none", y), correction, X, y, tune, told, **settings)
     # A known noise is that of the target itself.
-    chosen = choose_transform(X, y) if transform == "auto" and noise is None and not alpha else plain.transform
-    if chosen.kind == "none":
-        return plain
-    # The process of the whole table has chosen; the stack, in which others may count more, decides.
-    transformed, other = _fit_under(chosen, correction, X, y, tune, told, **settings)
-    return transformed if other < loss else plain
+    candidates = promising_transforms(X, y) if transform == "auto" and noise is None and not alpha else ()
+    for candidate in candidates:
+        # The process of the whole table has proposed; the stack, in which others may count more, decides. Zeros have a high
+        # density under a logarithm that spreads them over many decades, whose means are then far beyond the data.
+        transformed, other = _fit_under(candidate, correction, X, y, tune, told, **settings)
+        if other < loss and _root_mean_square(transformed) <= _MORE_ERROR * _root_mean_square(plain):
+            return transformed
+    return plain
+
+
+def _root_mean_square(process: TableProcess) -> float:
+    """Return the error of means of rows that were left out, in the units of the data."""
+    return float(np.sqrt(np.mean(process.held_out.error**2)) * process.scaling.target_scale)
 
 
 def _fit_under(
@@ -202,10 +210,7 @@ def _fit_under(
 ) -> tuple[TableProcess, float]:
     """Fit all experts under a transform of the targets; return the stack and its mean loss of rows that were left out."""
     y = used.forward(values)
-    scaling = Scaling.of(X, y)
-    if same_units:
-        common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
-        scaling = dataclasses.replace(scaling, input_scale=common)
+    scaling = _common_scaling(X, y) if same_units else Scaling.of(X, y)
     varying = np.flatnonzero(np.ptp(X, axis=0) > 0)
     columns = varying if len(varying) else np.arange(1)
     inputs, targets = np.ascontiguousarray(scaling.inputs(X)[:, columns]), scaling.targets(y)
@@ -213,17 +218,18 @@ def _fit_under(
     known = known_noise(noise, alpha, scaling)
     ard = fit_ard(inputs, targets, noise=known, tied=same_units)
     rows = choose_rows(len(y), seed)
-    whole = ard.leave_out(rows, groups)
+    metric, anew = _if_wide(ard, groups, known, same_units)
+    whole = _without(rows, ard, groups, anew)
     enough = float(np.mean(log_losses(targets[rows] - whole.mean, whole.variance))) + _BEHIND
-    local = _best_local(correction, X, y, scaling, columns, ard, enough, noise=known, seed=seed)
+    local = _best_local(correction, X, y, scaling, columns, metric, enough, noise=known, seed=seed)
     if tune is not None:  # it may have left out other rows
         local = tune(local)
         rows = local.left_out[0]
-        whole = ard.leave_out(rows, groups)
+        whole = _without(rows, ard, groups, anew)
     experts = [Moments(targets[rows] - local.held_out.error, local.held_out.std**2), whole]
     trees = None
-    if len(columns) >= LEAST_INPUTS and len(y) >= LEAST_ROWS:
-        trees, out_of_fold = fit_trees(inputs, targets, groups, ard, rows, seed=seed)
+    if (several := len(columns) >= LEAST_INPUTS and np.ptp(targets) > 0) and len(y) >= LEAST_ROWS:
+        trees, out_of_fold = fit_trees(inputs, targets, groups, metric, rows, seed=seed)
         experts.append(out_of_fold)
     weights = best_weights(targets[rows], experts)
     if trees is not None and not weights[2]:  # what takes no part is not kept
@@ -231,10 +237,8 @@ def _fit_under(
     mean, variance = mix(weights, experts)
     found = HeldOut(targets[rows] - mean, np.sqrt(variance))
     factor = variance_factor(found, float(weights[0]))
-    if len(columns) >= LEAST_INPUTS and 8 < len(y) <= _FEW:
-        # Length scales of many inputs follow single rows: how much larger are errors if they are found without them?
-        anew = ard.cross_fit(groups, noise=known, tied=same_units)
-        factor *= max(1.0, mean_square(targets, anew) / mean_square(targets[rows], whole))
+    if several and anew is None and 8 < len(y) <= _FEW:
+        factor *= max(1.0, _errors_anew(ard, groups, known, same_units) / mean_square(targets[rows], whole))
     if known is None:  # hyperparameters take as much of the errors as coefficients of a regression do
         factor *= 1 + float(weights[1]) * (len(columns) + 3) / len(y)
     factor, repeated = _but_noise(factor, found, 0.0 if known is not None else repeated_variance(targets, groups))
@@ -261,6 +265,36 @@ def _fit_under(
         settings=told,
     )
     return process, float(loss)
+
+
+def _common_scaling(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> Scaling:
+    """Return a scaling in which all inputs keep a unit in common."""
+    scaling = Scaling.of(X, y)
+    common = np.full_like(scaling.input_scale, np.sqrt(np.mean(np.var(X, axis=0))) or 1.0)
+    return dataclasses.replace(scaling, input_scale=common)
+
+
+def _errors_anew(ard: ARDProcess, groups: Int[np.ndarray, "n"], noise: float | None, tied: bool) -> float:
+    """Return the mean square of errors if length scales, which follow single rows, are found without them."""
+    return mean_square(ard.targets, ard.cross_fit(groups, noise=noise, tied=tied))
+
+
+def _if_wide(
+    ard: ARDProcess, groups: Int[np.ndarray, "n"], noise: float | None, tied: bool
+) -> tuple[ARDProcess, Moments | None]:
+    """Return a process whose metric can be trusted and, of more inputs than rows, predictions by folds.
+
+    So many length scales fit noise so well that a row which is left out is predicted by what it has taught them.
+    """
+    rows, inputs = ard.inputs.shape
+    if inputs <= max(MAX_DIMENSION, rows):
+        return ard, None
+    return fit_ard(ard.inputs, ard.targets, noise=noise, tied=True), ard.cross_fit(groups, noise=noise, tied=tied)
+
+
+def _without(rows: np.ndarray, ard: ARDProcess, groups: Int[np.ndarray, "n"], anew: Moments | None) -> Moments:
+    """Return predictions of rows that were left out: one by one, or those by folds."""
+    return ard.leave_out(rows, groups) if anew is None else Moments(anew.mean[rows], anew.variance[rows])
 
 
 def _but_noise(factor: float, found: HeldOut, noise: float) -> tuple[float, float]:

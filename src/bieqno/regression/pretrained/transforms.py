@@ -142,20 +142,19 @@ class TransformedGaussian(AbstractGaussian):
         return TransformedGaussian(given, self.transform)
 
 
-def choose_transform(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> Transform:
-    """Return the transform under which rows that are left out have the highest density, none unless it is surely better."""
-    plain = Transform.of("none", y)
+def promising_transforms(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> list[Transform]:
+    """Return the transforms under which rows that are left out surely have a higher density than under none, the best first."""
     spread = y.std()
     if len(y) < 20 or spread <= ROUNDING * np.abs(y).max():
-        return plain
+        return []
     skewness = abs(skew((y - y.mean()) / spread))
     kinds = ("log",) * bool(y.min() >= 0 and skewness > _SKEWED) + ("asinh",) * bool(skewness > _VERY_SKEWED)
     if not kinds:
-        return plain
+        return []
     rows = np.sort(np.random.default_rng(0).permutation(len(y))[:_ROWS])
     x = X[rows][:, np.ptp(X[rows], axis=0) > 0]
     if not x.shape[1]:
-        return plain
+        return []
     x = (x - x.mean(axis=0)) / x.std(axis=0)
 
     def losses(transform: Transform) -> np.ndarray:
@@ -165,10 +164,10 @@ def choose_transform(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> 
         mean, variance = fit_ard(x, z).leave_out(np.arange(len(z)), np.arange(len(z)))
         return log_losses(z - mean, variance) + math.log(scale) - transform.log_slope(y[rows])
 
-    before, best, gain = losses(plain), plain, 0.0
+    before, gains = losses(Transform.of("none", y)), list[tuple[float, Transform]]()
     for kind in kinds:
         own = Transform.of(kind, y)
         better = before - losses(own)
-        if better.mean() > max(gain, 2 * better.std() / math.sqrt(len(better))):
-            best, gain = own, float(better.mean())
-    return best
+        if better.mean() > 2 * better.std() / math.sqrt(len(better)):
+            gains.append((float(better.mean()), own))
+    return [own for _, own in sorted(gains, key=lambda pair: -pair[0])]
