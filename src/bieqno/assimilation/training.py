@@ -20,7 +20,7 @@ from bieqno.assimilation.protocols import Filter, PaddedFilter, StatefulFilter
 from bieqno.assimilation.system import Climate, System
 from bieqno.assimilation.trials import make_trials
 from bieqno.assimilation.tuning import tune
-from bieqno.assimilation.validation import DEFAULT, Validation, judge_of
+from bieqno.assimilation.validation import DEFAULT, Validation, judge_of, with_gaps
 from bieqno.training import FitResult, Progress, fit, trainable
 
 Student = TypeVar("Student", bound=Filter)
@@ -120,10 +120,12 @@ def train_filter(
         raise ValueError(f'a training has a number of steps or a budget such as "5 min", got {steps=} and {budget=}')
     task_key, validation_key, fit_key, base_key = jax.random.split(key, 4)
     sizes = sorted(objective.sizes)
+    # Judged, and compared with the base, on networks such as it learns from.
+    missing: tuple[float, float] = getattr(objective, "missing", (0.0, 0.0))
     found: dict[int, dict[str, float]] = {}
     if isinstance(student, HasBase):
         if not student.settled:
-            found = _tuned_bases(student, system, sizes, base_key)
+            found = _tuned_bases(student, system, sizes, base_key, missing)
             student = student.begin_with(found)
         student, again = student.without_fall_back(sizes)  # of a filter that is trained further
         found |= again
@@ -133,10 +135,10 @@ def train_filter(
     errors: dict[int, float] = {}
     if validate is not None:
         ends = sorted({sizes[0], sizes[-1]})
-        judge = task.judge or judge_of(validate, system, ends, padded, validation_key)
+        judge = task.judge or judge_of(validate, system, ends, padded, validation_key, missing)
         # A budget is the end: of the many short chunks that it has, a few without improvement say nothing.
         every, patience = validate.every, validate.patience if seconds is None else None
-        errors = _base_errors(student, validate, system, found, validation_key)
+        errors = _base_errors(student, validate, system, found, validation_key, missing)
         if on_progress is not None and set(ends) <= set(errors):
             on_progress = _beside(on_progress, float(np.mean([errors[size] for size in ends])))
     result = fit(
@@ -162,11 +164,11 @@ def train_filter(
         result = replace(result, module=result.module.trained_for(conditions_of(system)))
     if validate is None or not found:
         return FilterResult(**vars(result), errors={})
-    return _never_worse(result, validate, system, found, errors, validation_key)
+    return _never_worse(result, validate, system, found, errors, validation_key, missing)
 
 
 def _tuned_bases(
-    student: "HasBase", system: System, sizes: Sequence[int], key: PRNGKeyArray
+    student: "HasBase", system: System, sizes: Sequence[int], key: PRNGKeyArray, missing: tuple[float, float]
 ) -> dict[int, dict[str, float]]:
     """Return the best settings of the classical filter inside a student, for each ensemble size, on truths of their own."""
     climate_key, truth_key, run_key = jax.random.split(key, 3)
@@ -175,19 +177,25 @@ def _tuned_bases(
     for size in sizes:
         own = jax.random.fold_in(truth_key, size)
         trials = make_trials(system, BASE_WINDOWS, truths=BASE_TRUTHS, members=size, spread=spread, key=own)
+        trials = with_gaps(trials, missing, jax.random.fold_in(own, 1))
         build, settings = student.base, student.base_settings
         found[size] = tune(build, settings, system, trials, burn_in=BASE_WINDOWS // 6, rungs=2, key=run_key).best
     return found
 
 
 def _base_errors(
-    student: Any, validate: Validation, system: System, found: Mapping[int, Mapping[str, float]], key: PRNGKeyArray
+    student: Any,
+    validate: Validation,
+    system: System,
+    found: Mapping[int, Mapping[str, float]],
+    key: PRNGKeyArray,
+    missing: tuple[float, float] = (0.0, 0.0),
 ) -> dict[int, float]:
     """Return the error of the tuned base for each ensemble size, on truths that choose neither its settings nor weights."""
     errors = {}
     for size, settings in found.items():
         base = student.base(**{name: jnp.asarray(value, float) for name, value in settings.items()})
-        judge = judge_of(validate, system, [size], False, jax.random.fold_in(key, 1))
+        judge = judge_of(validate, system, [size], False, jax.random.fold_in(key, 1), missing)
         errors[size] = float(eqx.filter_jit(judge)(base))
     return errors
 
@@ -199,10 +207,11 @@ def _never_worse(
     found: Mapping[int, Mapping[str, float]],
     errors: Mapping[int, float],
     key: PRNGKeyArray,
+    missing: tuple[float, float] = (0.0, 0.0),
 ) -> "FilterResult[Student]":
     """Compare with the tuned base, whose errors are given, at every size; fall back on it where it is clearly better."""
     student = cast(Any, result.module)
-    judge = judge_of(validate, system, list(found), True, jax.random.fold_in(key, 1))
+    judge = judge_of(validate, system, list(found), True, jax.random.fold_in(key, 1), missing)
     ours = np.asarray(eqx.filter_jit(judge.errors)(student)[0]).reshape(len(found), -1).mean(axis=1)
     both = {size: (float(error), errors[size]) for size, error in zip(found, ours, strict=True)}
     better = {size: found[size] if base < (1 - UNCERTAIN) * error else {} for size, (error, base) in both.items()}

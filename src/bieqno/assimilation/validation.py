@@ -119,10 +119,38 @@ class _MeanOfPresent(eqx.Module):
         return jnp.mean(posterior, axis=0, where=self.present[:, None])
 
 
+def with_gaps(trials: Trials, missing: tuple[float, float], key: PRNGKeyArray) -> Trials:
+    """Let observations be missing, of each truth a share between the two that are given.
+
+    Example:
+        >>> from bieqno.assimilation import Lorenz63, Observation
+        >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
+        >>> trials = make_trials(system, 100, truths=2, members=3, key=jax.random.key(0))
+        >>> gaps = jnp.isnan(with_gaps(trials, (0.5, 0.5), jax.random.key(1)).twins.observations)
+        >>> 0.4 < float(jnp.mean(gaps)) < 0.6
+        True
+    """
+    if not any(missing):
+        return trials
+    share_key, mask_key = jax.random.split(key)
+    seen = trials.twins.observations
+    share = jax.random.uniform(share_key, seen.shape[:1], minval=missing[0], maxval=missing[1])
+    there = jax.random.uniform(mask_key, seen.shape) >= share[:, None, None]
+    return eqx.tree_at(lambda t: t.twins.observations, trials, jnp.where(there, seen, jnp.nan))
+
+
 def judge_of(
-    validate: Validation, system: System, sizes: Sequence[int], padded: bool, key: PRNGKeyArray
+    validate: Validation,
+    system: System,
+    sizes: Sequence[int],
+    padded: bool,
+    key: PRNGKeyArray,
+    missing: tuple[float, float] = (0.0, 0.0),
 ) -> CycledError:
-    """Return the validation of a training: truths that it does not see, from first ensembles of a tenth of the climate."""
+    """Return the validation of a training: truths that it does not see, from first ensembles of a tenth of the climate.
+
+    A filter that is to learn from networks with `missing` observations is judged on such networks.
+    """
     climate_key, truth_key, run_key = jax.random.split(key, 3)
     climate, most = Climate.of(system, key=climate_key), max(sizes)
     spread = 0.1 * climate.deviation
@@ -130,6 +158,7 @@ def judge_of(
     for size in sizes:
         own = jax.random.fold_in(truth_key, size)
         trials = make_trials(system, validate.windows, truths=validate.truths, members=size, spread=spread, key=own)
+        trials = with_gaps(trials, missing, jax.random.fold_in(own, 1))
         if padded:  # a repeated member is as sound as the member itself
             numbers = jnp.where(jnp.arange(most) < size, jnp.arange(most), 0)
             trials = eqx.tree_at(lambda t: t.ensembles, trials, trials.ensembles[:, numbers])
