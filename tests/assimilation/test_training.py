@@ -245,6 +245,22 @@ def test_where_training_makes_it_worse_the_tuned_base_is_returned():
             np.testing.assert_array_equal(chosen, plain)
 
 
+def test_filters_that_learn_from_gaps_are_compared_with_their_base_on_gaps():
+    """It was compared where all is observed, and fell back on a base that was tuned for that."""
+    validate, settings, key = (
+        Validation(truths=2, windows=40, burn_in=5),
+        {3: {"radius": 2.0, "inflation": 1.1}},
+        jax.random.key(2),
+    )
+    all_seen, hardly = (
+        _base_errors(untrained(), validate, SYSTEM, settings, key, gaps)[3] for gaps in ((0.0, 0.0), (0.9, 0.9))
+    )
+    assert hardly > 2 * all_seen
+    objective = AgainstTruth(sizes={3: 2}, unroll=1, missing=(0.9, 0.9))
+    result = train_filter(untrained(), SYSTEM, objective, steps=1, validate=validate, key=key)
+    assert result.errors[3][1] > 2 * all_seen
+
+
 def test_sizes_share_a_shape_only_where_members_may_be_padding():
     sizes = {3: 5, 10: 4, 20: 3}
     padded = AgainstTruth(sizes).task(untrained(), SYSTEM, key=jax.random.key(0)).source_state

@@ -121,7 +121,8 @@ def train_filter(
     task_key, validation_key, fit_key, base_key = jax.random.split(key, 4)
     sizes = sorted(objective.sizes)
     # Judged, and compared with the base, on networks such as it learns from.
-    missing: tuple[float, float] = getattr(objective, "missing", (0.0, 0.0))
+    least, most = getattr(objective, "missing", (0.0, 0.0))
+    missing = float(least), float(most)
     found: dict[int, dict[str, float]] = {}
     if isinstance(student, HasBase):
         if not student.settled:

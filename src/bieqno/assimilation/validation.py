@@ -126,17 +126,17 @@ def with_gaps(trials: Trials, missing: tuple[float, float], key: PRNGKeyArray) -
         >>> from bieqno.assimilation import Lorenz63, Observation
         >>> system = System(Lorenz63(), Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
         >>> trials = make_trials(system, 100, truths=2, members=3, key=jax.random.key(0))
-        >>> gaps = jnp.isnan(with_gaps(trials, (0.5, 0.5), jax.random.key(1)).twins.observations)
-        >>> 0.4 < float(jnp.mean(gaps)) < 0.6
+        >>> there = with_gaps(trials, (0.5, 0.5), jax.random.key(1)).twins.observations.mask
+        >>> 0.4 < float(jnp.mean(there)) < 0.6
         True
     """
     if not any(missing):
         return trials
     share_key, mask_key = jax.random.split(key)
-    seen = trials.twins.observations
-    share = jax.random.uniform(share_key, seen.shape[:1], minval=missing[0], maxval=missing[1])
-    there = jax.random.uniform(mask_key, seen.shape) >= share[:, None, None]
-    return eqx.tree_at(lambda t: t.twins.observations, trials, jnp.where(there, seen, jnp.nan))
+    mask = trials.twins.observations.mask
+    share = jax.random.uniform(share_key, mask.shape[:1], minval=missing[0], maxval=missing[1])
+    there = jax.random.uniform(mask_key, mask.shape) >= share[:, None, None]
+    return eqx.tree_at(lambda t: t.twins.observations.mask, trials, mask & there)
 
 
 def judge_of(
