@@ -120,9 +120,7 @@ def train_filter(
         raise ValueError(f'a training has a number of steps or a budget such as "5 min", got {steps=} and {budget=}')
     task_key, validation_key, fit_key, base_key = jax.random.split(key, 4)
     sizes = sorted(objective.sizes)
-    # Judged, and compared with the base, on networks such as it learns from.
-    least, most = getattr(objective, "missing", (0.0, 0.0))
-    missing = float(least), float(most)
+    missing = _gaps(objective)
     found: dict[int, dict[str, float]] = {}
     if isinstance(student, HasBase):
         if not student.settled:
@@ -166,6 +164,12 @@ def train_filter(
     if validate is None or not found:
         return FilterResult(**vars(result), errors={})
     return _never_worse(result, validate, system, found, errors, validation_key, missing)
+
+
+def _gaps(objective: Objective) -> tuple[float, float]:
+    """Return the shares of observations that are missing: filters are judged on networks such as they learn from."""
+    least, most = getattr(objective, "missing", (0.0, 0.0))
+    return float(least), float(most)
 
 
 def _tuned_bases(
