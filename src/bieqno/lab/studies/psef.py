@@ -40,7 +40,7 @@ LESSONS = {5: 5, 10: 3, 20: 2, 40: 2}
 PRESETS = {
     "smoke": mnmef.SMOKE,
     "quick": FilterSettings("quick", SIZES, SIZES, 8, 400, 100, (4, 150), training={"sizes": LESSONS, "steps": 1200}),
-    "paper": FilterSettings("paper", SIZES, SIZES, 64, 1100, 100, (8, 300), training={"sizes": LESSONS, "steps": 6000}),
+    "paper": FilterSettings("paper", SIZES, SIZES, 64, 1100, 100, (8, 300), training={"sizes": LESSONS, "steps": 2000}),
 }
 
 
