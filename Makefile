@@ -80,6 +80,7 @@ bench: $(VENV)/.installed-bench  ## measure speed side by side with peers
 	@$(BIN)/python benchmarks/chunking.py
 	@$(BIN)/python benchmarks/deep_kernel.py
 	@$(BIN)/python benchmarks/ennf.py
+	@$(BIN)/python benchmarks/local_filter.py
 	@$(BIN)/python benchmarks/outside.py
 
 campaign: $(VENV)/.installed  ## try to break bieqno in large numbers (hours), and put the tables into docs/reliability.md
