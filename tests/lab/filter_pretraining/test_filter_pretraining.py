@@ -10,7 +10,7 @@ from bieqno.assimilation import Observation, System, forecast
 from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF
 from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.lab.filter_pretraining import training, worlds
-from bieqno.lab.filter_pretraining.families import advection, lorenz96, turbulence
+from bieqno.lab.filter_pretraining.families import advection, lorenz96, turbulence, waves
 from bieqno.lab.filter_pretraining.families.family import wrong
 from bieqno.lab.studies.zero_shot import LEFT_OUT
 
@@ -42,6 +42,29 @@ def test_turbulence_is_carried_without_losing_energy_or_enstrophy():
     assert float(jnp.max(jnp.abs(carried))) > 0.1
     for field in (stream, vorticity):
         assert abs(float(jnp.sum(field * carried))) < 1e-5
+
+
+def test_dispersive_waves_are_those_of_the_equation():
+    """Without damping a wave keeps its energy, and returns after its period."""
+    speed, stiffness, number = 0.8, 1.1, 3
+    period = 2 * np.pi / np.hypot(stiffness, speed * number)
+    numbers = (speed, stiffness, 1e-7, 0.0, 30.0, period)  # noise has a steep spectrum: of waves there is none
+    model = waves.DispersiveWaves(*(jnp.asarray(x, float) for x in numbers))
+    place = np.arange(waves.SIZE) * 2 * np.pi / waves.SIZE
+    state = jnp.asarray(np.concatenate([np.cos(number * place), 0.5 * np.sin(number * place)]), float)
+    np.testing.assert_allclose(forecast(model, state[None], key=KEY)[0], state, atol=5e-3)
+    quarter = eqx.tree_at(lambda m: m.length, model, jnp.asarray(period / 4, float))
+    speeds = -np.hypot(stiffness, speed * number) * np.cos(number * place)
+    np.testing.assert_allclose(forecast(quarter, state[None], key=KEY)[0, waves.SIZE :], speeds, atol=5e-3)
+
+
+def test_networks_may_observe_one_kind_alone(monkeypatch):
+    rng, kinds = np.random.default_rng(0), waves.FAMILY.places.kinds
+    for share, most in ((1.0, 1), (0.0, 2)):
+        monkeypatch.setattr(worlds, "ONE_KIND", share)
+        drawn = [worlds._draw_network(kinds, rng)[0] for _ in range(20)]
+        assert max(len(set(kinds[chosen])) for chosen in drawn) == most
+        assert all(len(set(chosen)) == len(chosen) >= 2 for chosen in drawn)
 
 
 def test_left_out_systems_are_left_out():

@@ -30,13 +30,22 @@ from bieqno.lab.filter_pretraining.families import (
     lorenz2005,
     turbulence,
     two_scale,
+    waves,
 )
 from bieqno.lab.filter_pretraining.families.family import Family
 from bieqno.lab.filter_pretraining.worlds import World, draw_worlds
 from bieqno.operators import Standardiser
 from bieqno.training import FitResult, falling_muon, fit
 
-LEARNED = (lorenz96.FAMILY, lorenz2005.FAMILY, burgers.FAMILY, advection.FAMILY, two_scale.FAMILY, turbulence.FAMILY)
+LEARNED = (
+    lorenz96.FAMILY,
+    lorenz2005.FAMILY,
+    burgers.FAMILY,
+    advection.FAMILY,
+    two_scale.FAMILY,
+    turbulence.FAMILY,
+    waves.FAMILY,
+)
 JUDGED = (cells.FAMILY, *LEARNED)
 """Families to learn from, and those of the worlds that choose the best weights: the first is left out of training altogether."""
 SIZES = ((3, 20), (21, 64))  # of ensembles, in two groups: all of a group are padded to its largest
@@ -191,7 +200,7 @@ class WorldErrors(eqx.Module):
 
 
 def judge_of(worlds: Sequence[int] = HELD_OUT, seed: int = 1, **settings: Any) -> WorldErrors:
-    """Return the validation, on worlds of its own; every seventh is of the family that is left out."""
+    """Return the validation, on worlds of its own; every eighth is of the family that is left out."""
     return WorldErrors(draw_groups(JUDGED, worlds, SIZES, seed), jax.random.key(seed), **settings)
 
 

@@ -28,6 +28,7 @@ SIZE, NEAR, KINDS, DIMENSIONS = (
     2,
 )  # variables, most observations near one, kinds and dimensions of all families
 RUNS, KEPT = 8, 64  # free runs of each world, and the windows of each that are kept
+ONE_KIND = 0.4  # share of networks that observe variables of one kind alone
 WRONG = 0.25  # share of worlds whose forecasts have wrong parameters
 
 
@@ -126,7 +127,7 @@ def _draw(family: Family, members: tuple[int, int], rng: np.random.Generator) ->
     """Draw a true model, and all else of a world that needs no free run."""
     truth = family.draw(rng)
     model = wrong(truth, float(rng.uniform(0.03, 0.1)), rng) if rng.uniform() < WRONG else truth
-    indices, density, at_once = _draw_network(rng)
+    indices, density, at_once = _draw_network(family.places.kinds, rng)
     there = family.places.at(indices)
     radius = near_radius(family.places, there, at_once)
     missing = SIZE - len(indices)
@@ -144,15 +145,22 @@ def _draw(family: Family, members: tuple[int, int], rng: np.random.Generator) ->
     }
 
 
-def _draw_network(rng: np.random.Generator) -> tuple[Int[np.ndarray, "m"], float, int | None]:
-    """Draw the observed variables, the share of them that there is in a window, and their number at once if it varies."""
-    every = np.arange(SIZE)
-    count = min(max(2, round(float(log_uniform(rng, *DENSITY)) * SIZE)), SIZE)
-    kind = rng.choice(["regular", "random", "moving"], p=[0.45, 0.35, 0.2])
-    if kind == "moving":
-        return every, count / SIZE, count
-    regular = (np.arange(count) * SIZE // count + rng.integers(SIZE)) % SIZE
-    chosen = np.sort(regular if kind == "regular" else rng.choice(every, count, replace=False))
+def _draw_network(
+    kinds: Int[np.ndarray, "n"], rng: np.random.Generator
+) -> tuple[Int[np.ndarray, "m"], float, int | None]:
+    """Draw the observed variables, the share of them that there is in a window, and their number at once if it varies.
+
+    Where there are variables of several kinds, often those of one kind alone are observed.
+    """
+    alone = rng.uniform() < ONE_KIND
+    every = np.flatnonzero(kinds == rng.integers(kinds.max() + 1)) if alone else np.arange(SIZE)
+    size = len(every)
+    count = min(max(2, round(float(log_uniform(rng, *DENSITY)) * size)), size)
+    network = rng.choice(["regular", "random", "moving"], p=[0.45, 0.35, 0.2])
+    if network == "moving":
+        return every, count / size, count
+    regular = every[(np.arange(count) * size // count + rng.integers(size)) % size]
+    chosen = np.sort(regular if network == "regular" else rng.choice(every, count, replace=False))
     return chosen, 1.0 if rng.uniform() < 0.7 else float(rng.uniform(0.6, 0.95)), None
 
 
