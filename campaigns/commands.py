@@ -36,7 +36,8 @@ IMPORTED = (
         "bieqno.regression",
     ),
     *("bieqno.lab.system_files.training", "bieqno.lab.system_files.series", "bieqno.lab.report.tables"),
-    *("bieqno.lab.user_comparisons", "h5netcdf", "pandas", "xarray"),
+    *("bieqno.lab.user_comparisons", "h5netcdf", "pandas", "xarray", "h5py", "distributed", "dask.array"),
+    *("pydantic.main", "typer.core", "scipy.fftpack"),
 )
 _forks = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
 _forks.set_forkserver_preload(list(IMPORTED))
@@ -132,7 +133,7 @@ class Process:
             return
         if folder_of_programs := compilation_cache():  # JAX reads it where it is imported
             os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder_of_programs))
-            os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
+            os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         os.environ.update(_environment())
         begun = _forks.Event()
         self.started = _forks.Process(target=_command, args=(list(words), folder, log, begun), daemon=True)
