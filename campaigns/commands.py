@@ -5,6 +5,7 @@ has not used JAX; others are new, as users start them; and where nothing is inte
 """
 
 import contextlib
+import gc
 import hashlib
 import io
 import multiprocessing
@@ -169,6 +170,7 @@ def _command(words: list[str], folder: Path, log: Path, begun: "multiprocessing.
     """Run a command as a new process would, in one that is forked."""
     from bieqno.cli import main
 
+    gc.disable()  # a short command does not need it, and looking through all imported modules takes long
     os.chdir(folder)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(file, 1)
