@@ -17,7 +17,16 @@ from tables import Tally, run
 
 NEW = 7  # every seventh process that is interrupted is a new one, so that imports are interrupted, too
 # Commands that take longer are interrupted less often.
-ORDER = ("assimilate", "cycle_outside", "train-filter", "assimilate", "cycle_outside", "run", "assimilate", "cycle_outside")
+ORDER = (
+    "assimilate",
+    "cycle_outside",
+    "train-filter",
+    "assimilate",
+    "cycle_outside",
+    "run",
+    "assimilate",
+    "cycle_outside",
+)
 
 
 def signals(count: int, chance: random.Random) -> list[signal.Signals]:
