@@ -40,9 +40,7 @@ def count_steps(window: float, step: float) -> int:
     """Return the number of steps of length `step` in a `window`; a ValueError if it is not a whole number."""
     steps = round(window / step) if step > 0 and window / step < 2**31 else 0
     if steps < 1 or abs(steps * step - window) > 1e-6 * window:
-        raise ValueError(
-            f"a window is a positive whole number of steps, of at most 32 bits; got window {window} and step {step}"
-        )
+        raise ValueError(f"a window is a positive whole number of steps; got window {window} and step {step}")
     return steps
 
 
