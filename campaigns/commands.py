@@ -5,6 +5,7 @@ has not used JAX; others are new, as users start them; and where nothing is inte
 """
 
 import contextlib
+import gc
 import hashlib
 import io
 import multiprocessing
@@ -36,7 +37,8 @@ IMPORTED = (
         "bieqno.regression",
     ),
     *("bieqno.lab.system_files.training", "bieqno.lab.system_files.series", "bieqno.lab.report.tables"),
-    *("bieqno.lab.user_comparisons", "h5netcdf", "pandas", "xarray"),
+    *("bieqno.lab.user_comparisons", "h5netcdf", "pandas", "xarray", "h5py", "distributed", "dask.array"),
+    *("pydantic.main", "typer.core", "scipy.fftpack"),
 )
 _forks = multiprocessing.get_context("spawn" if sys.platform == "win32" else "forkserver")
 _forks.set_forkserver_preload(list(IMPORTED))
@@ -132,7 +134,7 @@ class Process:
             return
         if folder_of_programs := compilation_cache():  # JAX reads it where it is imported
             os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder_of_programs))
-            os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.02")
+            os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         os.environ.update(_environment())
         begun = _forks.Event()
         self.started = _forks.Process(target=_command, args=(list(words), folder, log, begun), daemon=True)
@@ -168,6 +170,7 @@ def _command(words: list[str], folder: Path, log: Path, begun: "multiprocessing.
     """Run a command as a new process would, in one that is forked."""
     from bieqno.cli import main
 
+    gc.disable()  # a short command does not need it, and looking through all imported modules takes long
     os.chdir(folder)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     os.dup2(file, 1)

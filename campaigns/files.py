@@ -45,6 +45,13 @@ HOSTILE: list[Any] = [
         {"function": "jax.relu"},
     ),
 ]
+# What the example's setup.toml names, with a model that is not compiled anew for every file.
+MY_MODEL = """
+import numpy as np
+from bieqno.assimilation import Observation
+state, positions, observation = np.ones(40, np.float32), np.arange(40.0)[:, None], Observation(range(0, 40, 4), 1.0)
+def model(z): return 0.5 * z
+"""
 
 
 class Kind(NamedTuple):
@@ -84,9 +91,7 @@ def kinds(folder: Path) -> dict[str, Kind]:
     da.save_dataset(data, folder / "netcdf")
     table = "a,b,y\n" + "".join(f"{k},{k % 3},{k / 7}\n" for k in range(12))
     toml = (Path(da.__file__).parents[1] / "cli" / "example" / "setup.toml").read_bytes()
-    (folder / "my_model.py").write_bytes(
-        (Path(da.__file__).parents[1] / "cli" / "example" / "my_model.py").read_bytes()
-    )
+    (folder / "my_model.py").write_text(MY_MODEL)
     rows = [{"case": "a", "method": "b", "metric": "rmse", "value": 1.0, "stderr": None, "n": 1}]
     metrics = json.dumps({"experiment": "step-1d", "preset": "smoke", "seed": 0, "rows": rows}).encode()
     checkpoint = pack_tensors({"state.0": np.ones(3, np.float32)}, kind="training checkpoint", description="0\nx")

@@ -15,7 +15,18 @@ from pathlib import Path
 from commands import TASKS, Process, digests, leftovers, prepare, remove
 from tables import Tally, run
 
-NEW = 6  # every sixth process that is interrupted is a new one, so that imports are interrupted, too
+NEW = 7  # every seventh process that is interrupted is a new one, so that imports are interrupted, too
+# Commands that take longer are interrupted less often.
+ORDER = (
+    "assimilate",
+    "cycle_outside",
+    "train-filter",
+    "assimilate",
+    "cycle_outside",
+    "run",
+    "assimilate",
+    "cycle_outside",
+)
 
 
 def signals(count: int, chance: random.Random) -> list[signal.Signals]:
@@ -42,7 +53,7 @@ def interrupted(count: int, seed: int) -> Tally:
         folder, log = Path(name), Path(logs, "log")
         prepare(folder)
         expected, seconds, importing = {}, {}, 0.0
-        for task in list(TASKS)[:count]:
+        for task in sorted(set(ORDER[:count])):
             timed(task, folder, log)
             expected[task] = digests(folder, task)
             remove(folder, task)
@@ -53,7 +64,7 @@ def interrupted(count: int, seed: int) -> Tally:
             remove(folder, "assimilate")
             importing = max(0.0, timed("assimilate", folder, log, new=True) - seconds["assimilate"])
         for number, sign in enumerate(signals(count, chance)):
-            task, new = list(TASKS)[number % len(TASKS)], number % NEW == NEW - 1
+            task, new = ORDER[number % len(ORDER)], number % NEW == NEW - 1
             what = f"{task}, {sign.name}" + ", new process" * new
             remove(folder, task)
             try:

@@ -134,6 +134,9 @@ def run(
             write(name, told(tally, ", not ended"))
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # in the background of a shell it is ignored, also by children
     Tally.watch = watch
     state = ""
     try:

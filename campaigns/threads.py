@@ -17,10 +17,12 @@ from bieqno import PretrainedGGPRegressor
 from bieqno import assimilation as da
 x = np.linspace(0, 1, 30)[:, None]
 y = np.sin(6 * x[:, 0])
-model = PretrainedGGPRegressor(correction=False).fit(x, y)
-system = da.System(da.Lorenz63(), da.Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
-trials = da.make_trials(system, 5, truths=3, members=6, key=jax.random.key(0))
-one = jax.tree.map(lambda leaf: leaf[0], trials)
+if "{what}" in ("predict", "sample_y"):
+    model = PretrainedGGPRegressor(correction=False).fit(x, y)
+if "{what}" in ("cycle", "run_trials"):
+    system = da.System(da.Lorenz63(), da.Observation([0, 2], 1.0), jnp.array([-8.5, -7.0, 27.0]))
+    trials = da.make_trials(system, 5, truths=3, members=6, key=jax.random.key(0))
+    one = jax.tree.map(lambda leaf: leaf[0], trials)
 calls = dict(
     predict=lambda: model.predict(x), sample_y=lambda: model.sample_y(x[:5], 2),
     fit=lambda: PretrainedGGPRegressor(correction=False).fit(x, y).predict(x[:3]),

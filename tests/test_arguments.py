@@ -129,6 +129,8 @@ def test_hostile_calls_that_ended_in_an_uncontrolled_exception_or_in_nan():
         (lambda: da.Censored(1.0, np.nan), ValueError, "detection limit is finite"),
         (lambda: da.AffineLaw(np.nan, 0.0), ValueError, "slope"),
         (lambda: da.Lorenz96(4, window=np.inf), ValueError, "whole number of steps"),
+        (lambda: da.Lorenz96(4, window=1e300, step=1.0), ValueError, "whole number of steps"),
+        (lambda: da.UnevenFlow(jnp.sin, step=1e-300, longest=1.0), ValueError, "steps are positive"),
         (lambda: da.rk4(jnp.sin, jnp.ones(1), step=0.1, steps=-1), ValueError, "steps is a whole number"),
         (lambda: da.rk4(jnp.sin, jnp.ones(1), step=0.1, steps=10**300), ValueError, "steps is a whole number"),
         (lambda: da.AgainstTruth(missing={"low": 0.0}), TypeError, "missing"),

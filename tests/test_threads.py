@@ -75,3 +75,27 @@ def test_threads_end(code, seconds):
     call = [sys.executable, "-c", code]
     done = subprocess.run(call, capture_output=True, text=True, timeout=seconds, check=False, env=users)
     assert done.returncode == 0, done.stderr
+
+
+SPAWNED = """
+import multiprocessing
+import numpy as np
+from bieqno import PretrainedGGPRegressor
+
+def predict(model):
+    return model.predict(np.array([[0.3]])).tolist()
+
+if __name__ == "__main__":
+    x = np.linspace(0, 1, 30)[:, None]
+    model = PretrainedGGPRegressor(correction=False).fit(x, np.sin(6 * x[:, 0]))
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(predict, [model] * 2) == [predict(model)] * 2
+"""
+
+
+@pytest.mark.long
+def test_processes_that_are_spawned_after_use_end_with_the_same_bits(tmp_path):
+    script = tmp_path / "spawned.py"
+    script.write_text(SPAWNED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr

@@ -28,6 +28,17 @@ def test_hostile_calls():
             assert outcome in {"refused", "result", "not applicable"}, f"{target.name}: {detail}"
 
 
+def test_calls_that_take_long_are_drawn_less_often_and_all_arguments_are_spoiled():
+    import calls
+
+    chance = random.Random(0)
+    targets = [calls.Target(name, print, {"a": 1, "b": 2}) for name in ("cheap", "GGPRegressor")]
+    drawn = [calls.draw(targets, chance) for _ in range(2000)]
+    assert 40 < sum(target.name == "GGPRegressor" for target, _ in drawn) < 160  # of 2,000, 95 expected
+    assert {tuple(sorted(spoiled)) for _, spoiled in drawn} == {("a",), ("b",), ("a", "b")}
+    assert {how for _, spoiled in drawn for how in spoiled.values()} == set(calls.SPOILS)
+
+
 def test_mutated_files():
     import files
 

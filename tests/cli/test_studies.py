@@ -237,7 +237,14 @@ def test_resume_goes_on_after_kill(bieqno_command, tmp_path):
 
 def test_a_damaged_result_is_made_again(bieqno_command, tmp_path):
     assert bieqno_command("run", "step-1d", "--preset", "smoke")[0] == 0
-    for name, content in (("config.json", "{"), ("metrics.json", "[]"), ("arrays.nc", "no netCDF")):
+    metrics = '{"experiment": "step-1d", "preset": "smoke", "seed": 1e999, "rows": []}'
+    contents = [
+        ("config.json", "{"),
+        ("metrics.json", "[]"),
+        ("metrics.json", "[" * 100_000),
+        ("metrics.json", metrics),
+    ]
+    for name, content in (*contents, ("arrays.nc", "no netCDF")):
         (tmp_path / "runs" / "step-1d" / name).write_text(content)
         code, _, err = bieqno_command("report", "runs")
         assert (code, "step-1d is incomplete or damaged" in err, "Traceback" in err) == (1, True, False)

@@ -329,6 +329,13 @@ def test_texts_that_look_like_numbers_get_a_hint(texts, hint, tmp_path):
         training_columns(table, "y", "a", tmp_path / "t.csv")
 
 
+def test_a_hint_shows_a_text_that_has_what_it_says(tmp_path):
+    rows = ["0.0,1", *(f'"{k},000.5",{k}' for k in range(1, 20))]
+    table = read_table(write_rows(tmp_path / "t.csv", "a,y", rows))
+    with pytest.raises(ValueError, match=r"'1,000\.5' has thousands separators"):
+        training_columns(table, "y", "a", tmp_path / "t.csv")
+
+
 def test_predictions_go_to_standard_output(bieqno, table, model):
     done = bieqno("predict", model, table, "--out", "-")
     assert done.code == 0, done.err

@@ -20,6 +20,7 @@ from bieqno import (
     MeanPool,
     PosteriorOperator,
 )
+from bieqno.operators import networks
 from bieqno.training import trainable
 
 KEY = jax.random.key(0)
@@ -159,6 +160,17 @@ def test_same_key_same_bits():
     first, second = (PosteriorOperator(1, 2, 3, key=jax.random.key(7)) for _ in range(2))
     assert eqx.tree_equal(first, second)
     assert not eqx.tree_equal(first, PosteriorOperator(1, 2, 3, key=jax.random.key(8)))
+
+
+def test_what_has_the_shapes_of_another_is_not_traced_again_and_what_does_not_fit_is_still_refused():
+    first = PosteriorOperator(1, 2, 3, key=jax.random.key(7))
+    before = networks._traced_once.cache_info().misses
+    second = PosteriorOperator(1, 2, 3, key=jax.random.key(8))
+    assert networks._traced_once.cache_info().misses == before
+    other = PosteriorOperator(1, 2, 4, key=jax.random.key(8)).fit
+    with pytest.raises(ValueError, match=r"the parts give results of \(4,\)"):
+        eqx.tree_at(lambda operator: operator.fit, second, other).__check_init__()
+    first.__check_init__()
 
 
 def test_wrong_calls_are_refused_without_type_checks_too():

@@ -123,6 +123,7 @@ def _run_study(
     """Run a study and write its result; return in what it is out of bounds."""
     from bieqno.lab.report.page import study_figures
     from bieqno.lab.report.tables import study_tables
+    from bieqno.lab.results import DAMAGED
     from bieqno.lab.studies import Cases, provenance, read_result, run_key, write_result
     from bieqno.persistence.tensorfile import PersistenceError
 
@@ -133,7 +134,7 @@ def _run_study(
     config |= {"only": only, "key": run_key(config), "command": command}
     old: Any = {}
     if resume:
-        with suppress(OSError, KeyError, TypeError, ValueError):  # a result that cannot be read is made again
+        with suppress(*DAMAGED):  # a result that cannot be read is made again
             before = read_result(out / name)
             old = before.config
     if (old.get("key"), old.get("only")) == (config["key"], only):

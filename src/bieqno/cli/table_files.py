@@ -206,8 +206,9 @@ def _hint(column: pd.Series) -> str:
     """
     texts = column.dropna().astype(str).str.strip()
     for form, why in _HINTS.items():
-        if len(texts) and texts.str.fullmatch(form).mean() >= _MOSTLY:
-            return f"{texts.iloc[0]!r} has {why}"
+        fitting = texts[texts.str.fullmatch(form)]
+        if len(texts) and len(fitting) >= _MOSTLY * len(texts):
+            return f"{fitting.iloc[0]!r} has {why}"
     return ""
 
 

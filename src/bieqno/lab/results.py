@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 METRICS_FILE, CONFIG_FILE, ARRAYS_FILE, FIGURES_FOLDER = "metrics.json", "config.json", "arrays.nc", "figures"
+# What reading a damaged result may end with: nested too deeply it is a RuntimeError, a seed of 1e999 an OverflowError.
+DAMAGED = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError)
 _OF_FILTERS = ("ensemble_size", "protocol", "diverged")
 
 
@@ -152,7 +154,7 @@ def _tidy(folder: Path) -> None:
 
 
 def read_result(folder: str | os.PathLike[str]) -> Result:
-    """Read what `write_result` stored, but for the figures."""
+    """Read what `write_result` stored, but for the figures; one of `DAMAGED` is raised by a result that is."""
     folder = Path(folder)
     stored = json.loads((folder / METRICS_FILE).read_text())
     values = [math.nan if row["value"] is None else float(row["value"]) for row in stored["rows"]]

@@ -5,6 +5,7 @@ over the elements of a set. `MLP` is the default; a module of Equinox or of your
 """
 
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias, TypedDict
 
@@ -178,10 +179,27 @@ def check_linear(layer: eqx.nn.Linear) -> None:
             raise ValueError(f"a linear layer of these sizes holds floating-point numbers of shape {shape}")
 
 
+def shape_of(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the shape and type of a function's result, which is known where all arrays had these shapes before."""
+    leaves, tree = jax.tree.flatten((function, arguments))
+    described = tuple(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) if eqx.is_array(leaf) else leaf for leaf in leaves)
+    try:
+        hash((described, tree))
+    except TypeError:
+        return eqx.filter_eval_shape(function, *arguments)
+    return _traced_once(described, tree)
+
+
+@lru_cache(maxsize=1024)
+def _traced_once(leaves: tuple[Any, ...], tree: Any) -> Any:
+    function, arguments = jax.tree.unflatten(tree, leaves)
+    return eqx.filter_eval_shape(function, *arguments)
+
+
 def output_size(network: Network, in_size: int, *, role: str) -> int:
     """Return the length of a network's output for `in_size` values; ValueError if it does not map vectors so."""
     try:
-        out = eqx.filter_eval_shape(network, jax.ShapeDtypeStruct((in_size,), jnp.zeros(()).dtype))
+        out = shape_of(network, jax.ShapeDtypeStruct((in_size,), jnp.zeros(()).dtype))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{role} does not accept a vector of {in_size} values: {error}") from error
     if getattr(out, "ndim", None) != 1:

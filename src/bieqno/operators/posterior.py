@@ -4,7 +4,6 @@ F_E embeds the inputs, F_I embeds the observations, and a further equivariant op
 equivariant to the order of the inputs, invariant to the order of the observations, for any number of either.
 """
 
-from collections.abc import Callable
 from typing import Any, Unpack
 
 import equinox as eqx
@@ -13,7 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.arguments import checked
-from bieqno.operators.networks import MLP, MLPSettings, Network
+from bieqno.operators.networks import MLP, MLPSettings, Network, shape_of
 from bieqno.operators.pooling import PoolLike, blank_padding
 from bieqno.operators.sets import EquivariantOperator, InvariantOperator
 
@@ -95,14 +94,14 @@ class PosteriorOperator(eqx.Module):
             observation_size, size, pool=pool, key=observation_key, **shape, **network
         )
         self.in_size, self.observation_size, self.out_size = in_size, observation_size, out_size
-        joined = self._shape_of(self._embed)[1]
+        joined = eqx.filter_eval_shape(self._embed, *self._one_of_each()).shape[1]
         plain: MLPSettings = {**network, "fourier_features": 0}  # they are of the elements only
         if fit is None and lean:
             fit = ElementwiseOperator(MLP(joined, out_size, width=width, key=fit_key, **plain))
         self.fit = fit or EquivariantOperator(joined, out_size, key=fit_key, **shape, **plain)
 
     def __check_init__(self) -> None:
-        shape = self._shape_of(self.__call__)
+        shape = shape_of(PosteriorOperator.__call__, self, *self._one_of_each()).shape
         if shape != (1, self.out_size):
             raise ValueError(f"the parts give results of {shape[1:]}, not of ({self.out_size},)")
 
@@ -130,7 +129,7 @@ class PosteriorOperator(eqx.Module):
         seen = jax.vmap(lambda q: self.observations(observations, mask=observation_mask, query=q))(own)
         return jnp.concatenate([own, seen], axis=1)
 
-    def _shape_of(self, method: Callable[..., Array]) -> tuple[int, ...]:
-        """Return the shape of a method's result for one input and one observation, without computing it."""
+    def _one_of_each(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        """Return the shapes of one input and one observation."""
         sizes = (self.in_size, self.observation_size)
-        return eqx.filter_eval_shape(method, *(jax.ShapeDtypeStruct((1, n), jnp.zeros(()).dtype) for n in sizes)).shape
+        return tuple(jax.ShapeDtypeStruct((1, n), jnp.zeros(()).dtype) for n in sizes)

@@ -112,9 +112,10 @@ def test_damaged_results_and_none_at_all_are_told(tmp_path):
     with pytest.raises(ValueError, match="bieqno run demo"):
         write_page(tmp_path)
     folder = write_result(synthetic.step(), tmp_path)
-    (folder / "metrics.json").write_text("{")
-    with pytest.raises(ValueError, match="step-1d is incomplete or damaged"):
-        write_page(tmp_path)
+    for damaged in ("{", "[" * 100_000):
+        (folder / "metrics.json").write_text(damaged)
+        with pytest.raises(ValueError, match="step-1d is incomplete or damaged"):
+            write_page(tmp_path)
     assert not (tmp_path / "report.html").exists()
     write_result(synthetic.step(), tmp_path)
     (folder / "config.json").write_text("[]")

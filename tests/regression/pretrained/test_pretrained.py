@@ -472,3 +472,18 @@ def test_one_wild_value_among_many_does_not_blur_all_predictions():
     far = np.abs(points - x[30])[:, 0] > 0.15
     # By the mean square of all errors the spread would be ten times as large. What is left is that the noise seems stronger.
     assert np.median(wild[far] / plain[far]) < 4
+
+
+@pytest.mark.long
+def test_fifty_thousand_rows():
+    rng = np.random.default_rng(0)
+
+    def function(x):
+        return np.sin(5 * x[:, 0]) + x[:, 1] ** 2
+
+    x, new = rng.uniform(size=(50_000, 3)), rng.uniform(size=(100, 3))
+    model = PretrainedGGPRegressor().fit(x, function(x) + 0.1 * rng.normal(size=50_000))
+    mean, std = model.predict(new, return_std=True)
+    # The noise is 0.1; of the function hardly anything is unknown with so many rows.
+    assert np.sqrt(np.mean((mean - function(new)) ** 2)) < 0.03
+    assert 0.09 < np.mean(std) < 0.12

@@ -38,7 +38,7 @@ def rk4(
 
 def count_steps(window: float, step: float) -> int:
     """Return the number of steps of length `step` in a `window`; a ValueError if it is not a whole number."""
-    steps = round(window / step) if step > 0 and window < math.inf else 0
+    steps = round(window / step) if step > 0 and window / step < 2**31 else 0
     if steps < 1 or abs(steps * step - window) > 1e-6 * window:
         raise ValueError(f"a window is a positive whole number of steps; got window {window} and step {step}")
     return steps
@@ -85,7 +85,7 @@ class UnevenFlow(eqx.Module):
     longest: float = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        if not 0 < self.step <= self.longest < math.inf:
+        if not (0 < self.step <= self.longest and self.longest / self.step < 2**31):
             raise ValueError(f"steps are positive and within a window, got step={self.step}, longest={self.longest}")
 
     def __call__(self, state: Float[Array, "n"], inputs: tuple[Float[Array, ""], PyTree[Any]]) -> Float[Array, "n"]:

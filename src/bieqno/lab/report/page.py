@@ -24,7 +24,7 @@ from bieqno.lab.report.regression_charts import regression_charts
 from bieqno.lab.report.regression_figures import regression_figures
 from bieqno.lab.report.style import asset
 from bieqno.lab.report.tables import html_tables
-from bieqno.lab.results import FIGURES_FOLDER, METRICS_FILE, Result, read_result
+from bieqno.lab.results import DAMAGED, FIGURES_FOLDER, METRICS_FILE, Result, read_result
 from bieqno.lab.studies import EXPERIMENTS, Description
 from bieqno.persistence.tensorfile import replace_file
 
@@ -75,7 +75,7 @@ def results_in(folder: str | os.PathLike[str]) -> list[tuple[Result, dict[str, b
     for path in found:
         try:
             result = read_result(path)
-        except (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        except DAMAGED as error:
             raise ValueError(f"the result in {path} is incomplete or damaged ({error}); run it again") from error
         first = sources.setdefault(result.experiment, path)
         if first != path:
