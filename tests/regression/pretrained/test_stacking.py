@@ -369,3 +369,12 @@ def test_conditions_on_points_that_are_not_there_are_refused():
         chain.condition([7], [0.0])
     with pytest.raises(ValueError, match="one value"):
         chain.condition([0, 1], [0.0])
+
+
+def test_relaxed_priors_let_inputs_drop_out():
+    x, y = table(120, 6)
+    likelihood = Likelihood(x, y, None)
+    first = likelihood.climb("eq", likelihood.start(1.0, 0.1), 30)
+    last = likelihood.relaxed().climb("eq", first.theta, 8, False, first.axes)
+    assert last.theta[2:6].min() > first.theta[2:6].min()
+    assert Likelihood(x, y, 0.5).relaxed().climb("eq", first.theta, 3).theta[-1] == pytest.approx(2 * np.log(0.5))

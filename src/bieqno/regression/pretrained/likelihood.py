@@ -20,6 +20,7 @@ from bieqno.regression.data import MIN_NOISE
 
 SHAPES = ("matern52", "matern32", "eq", "matern12")
 CONSTANT = 1.0  # variance of the constant mean
+_WIDE = 9.0  # deviation of a prior of a logarithm that hardly says anything
 _TYPICAL_NOISE, _NOISE_WIDTH = 0.2, 1.5  # variance, and deviation of its logarithm: a prior with heavy tails
 _MATTERS = 10.0  # a length scale from which on an input hardly matters
 _COST = {"matern32": 3.0, "matern12": 8.0}  # of rough shapes, which among many inputs explain noise
@@ -50,9 +51,18 @@ class Likelihood:
         self.known = None if noise is None else max(2 * math.log(max(noise, MIN_NOISE)), _LEAST_LOG_NOISE)
         # Where the search starts, and wide normal priors round it.
         lengths = (math.log(1.5) + math.log(d) / 2, 2.5)
-        self.prior = np.array([*[lengths] * d, (0, 1.5), (math.log(0.05), 2), (math.log(_TYPICAL_NOISE), 9)])
+        self.prior = np.array([*[lengths] * d, (0, 1.5), (math.log(0.05), 2), (math.log(_TYPICAL_NOISE), _WIDE)])
         noise_bounds = (_LEAST_LOG_NOISE, math.log(2)) if self.known is None else (self.known, self.known)
         self.bounds = [*[(math.log(3e-3), math.log(1e3))] * d, (-7, 5), (-12, 3), noise_bounds]
+
+    def relaxed(self) -> "Likelihood":
+        """Return the likelihood with priors that hardly say anything but what inputs that matter and rough shapes cost.
+
+        From few rows of several inputs narrow priors find the way. At its end they hold inputs that do not matter too near.
+        """
+        wide = Likelihood(self.inputs, self.targets, None)
+        wide.known, wide.bounds, wide.prior[:, 1] = self.known, self.bounds, _WIDE
+        return wide
 
     def start(self, length: float, noise: float) -> Float[np.ndarray, "p"]:
         """Return a start, given the common length over that of the prior, and the variance of the noise."""

@@ -229,8 +229,7 @@ def _fit_under(
         rows = local.left_out[0]
         whole = _without(rows, ard, groups, anew)
     judged = len(local.held_out.error) == len(rows)
-    experts = [Moments(targets[rows] - local.held_out.error, local.held_out.std**2)] if judged else []
-    experts.append(whole)
+    experts = [*([Moments(targets[rows] - local.held_out.error, local.held_out.std**2)] if judged else []), whole]
     trees = None
     if several and len(y) >= LEAST_ROWS:
         trees, out_of_fold = fit_trees(inputs, targets, groups, metric, rows, seed=seed)
