@@ -28,7 +28,8 @@ NEAREST, ANCHORS = 224, 64  # rows that a prediction from more is made of: the n
 _FOLDS = 4
 _CHUNK, _BAND = 64, 1024  # predictions that are made at once from the nearest rows, and from all
 _NEAR = 6.0  # a shape whose log-likelihood of the few rows is as near to the best is tried with all
-_SEVERAL = 4  # inputs from which on the last climb has wide priors, so that inputs that do not matter drop out
+# Inputs, and places for each, from which on the last climb has wide priors, so that inputs that do not matter drop out.
+_SEVERAL, _PLACES = 4, 5
 _STARTS = ((1.0, 0.1), (0.25, 0.01), (3.0, 0.5))  # common length over the prior's, and variance of the noise
 
 
@@ -244,7 +245,8 @@ def fit_ard(
         rows = len(half.targets)
     shape = max(found, key=lambda shape: found[shape].value)
     end = found[shape].of_more(len(chosen) / rows)
-    several = inputs.shape[1] >= _SEVERAL and not tied
+    enough = len(np.unique(inputs, axis=0)) > _PLACES * inputs.shape[1]
+    several = inputs.shape[1] >= _SEVERAL and enough and not tied
     if not (several and halved):
         end = all_of_them.climb(shape, end.theta, 8 if halved else 15, tied, end.axes)
     theta = (all_of_them.relaxed().climb(shape, end.theta, 8, tied, end.axes) if several else end).theta
