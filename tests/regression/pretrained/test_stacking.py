@@ -10,11 +10,15 @@ from sklearn.ensemble import HistGradientBoostingRegressor
 
 from bieqno.regression import PretrainedGGPRegressor
 from bieqno.regression.pretrained import ard, joint, joint_mixture, leave_one_out, stacking, trees
+from bieqno.regression.pretrained import likelihood as likelihoods
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
 from bieqno.regression.pretrained.boosting import boost
+from bieqno.regression.pretrained.correction import no_correction
 from bieqno.regression.pretrained.hypotheses import draw_processes
 from bieqno.regression.pretrained.likelihood import SHAPES, Likelihood
 from bieqno.regression.pretrained.mixture import Moments
+from bieqno.regression.pretrained.process import CHUNK
+from bieqno.regression.pretrained.table import fit_table
 from bieqno.regression.pretrained.trees import fit_trees, forest_of
 
 
@@ -27,11 +31,34 @@ def table(count, inputs, noise=0.1, seed=0):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_the_gradient_is_that_of_the_likelihood(shape):
+def test_the_gradient_is_that_of_the_likelihood_in_both_precisions(shape, monkeypatch):
     likelihood = Likelihood(*table(30, 3), None)
     theta = likelihood.start(1.0, 0.1) + 0.3 * np.random.default_rng(1).normal(size=6)
+    value, gradient = likelihood(shape, theta)
+    monkeypatch.setattr(likelihoods, "_HIDES_ROUNDING", np.inf)
     numeric = approx_fprime(theta, lambda t: likelihood(shape, t)[0], 1e-6)
     assert likelihood(shape, theta)[1] == pytest.approx(numeric, abs=1e-4)
+    assert value == pytest.approx(likelihood(shape, theta)[0], abs=1e-4)
+    assert value != likelihood(shape, theta)[0]  # it was in single precision
+    assert gradient == pytest.approx(numeric, abs=1e-3)
+
+
+def test_a_climb_that_takes_over_axes_needs_fewer_steps():
+    few, all_of_them = Likelihood(*table(60, 4), None), Likelihood(*table(120, 4), None)
+    first = few.climb("eq", few.start(1.0, 0.1), 30)
+    begun = first.of_more(2.0)
+    ends = [all_of_them.climb("eq", first.theta, 4, False, axes) for axes in (None, begun.axes)]
+    assert ends[1].value >= ends[0].value
+    assert np.all(all_of_them.climb("eq", first.theta, 4, True).axes[:, :4].std(axis=1) == 0)  # tied lengths stay so
+
+
+def test_a_local_expert_that_is_far_behind_is_not_judged_by_all_rows():
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 6))
+    process = fit_table(no_correction(), x, np.sin(x @ rng.normal(size=6)) + x[:, 0], seed=0)
+    assert process.weights[0] == 0
+    assert len(process.local.held_out.error) == CHUNK
+    assert len(process.held_out.error) == 300
 
 
 def test_irrelevant_inputs_get_long_scales_and_the_noise_is_found():
@@ -39,7 +66,7 @@ def test_irrelevant_inputs_get_long_scales_and_the_noise_is_found():
     lengths = np.exp(process.log_lengths)
     assert lengths[2:].min() > 5 * lengths[0]
     assert np.sqrt(process.noise) == pytest.approx(0.1 / 0.85, rel=0.3)  # in units of the values' deviation
-    assert Likelihood(*table(30, 3), 0.5).climb("eq", np.zeros(6), 3)[1][-1] == pytest.approx(2 * np.log(0.5))
+    assert Likelihood(*table(30, 3), 0.5).climb("eq", np.zeros(6), 3).theta[-1] == pytest.approx(2 * np.log(0.5))
 
 
 def test_rows_are_left_out_with_their_duplicates():
@@ -342,3 +369,12 @@ def test_conditions_on_points_that_are_not_there_are_refused():
         chain.condition([7], [0.0])
     with pytest.raises(ValueError, match="one value"):
         chain.condition([0, 1], [0.0])
+
+
+def test_relaxed_priors_let_inputs_drop_out():
+    x, y = table(120, 6)
+    likelihood = Likelihood(x, y, None)
+    first = likelihood.climb("eq", likelihood.start(1.0, 0.1), 30)
+    last = likelihood.relaxed().climb("eq", first.theta, 8, False, first.axes)
+    assert last.theta[2:6].min() > first.theta[2:6].min()
+    assert Likelihood(x, y, 0.5).relaxed().climb("eq", first.theta, 3).theta[-1] == pytest.approx(2 * np.log(0.5))

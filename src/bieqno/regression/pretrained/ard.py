@@ -27,7 +27,9 @@ EXACT_ROWS = 10_000  # whose factor has 0.8 GB and is made in half a minute
 NEAREST, ANCHORS = 224, 64  # rows that a prediction from more is made of: the nearest, and some all over the table
 _FOLDS = 4
 _CHUNK, _BAND = 64, 1024  # predictions that are made at once from the nearest rows, and from all
-_NEAR = 3.0  # a shape whose log-likelihood of the few rows is as near to the best is tried with all
+_NEAR = 6.0  # a shape whose log-likelihood of the few rows is as near to the best is tried with all
+# Inputs, and places for each, from which on the last climb has wide priors, so that inputs that do not matter drop out.
+_SEVERAL, _PLACES = 4, 5
 _STARTS = ((1.0, 0.1), (0.25, 0.01), (3.0, 0.5))  # common length over the prior's, and variance of the noise
 
 
@@ -157,7 +159,7 @@ class ARDProcess(eqx.Module):
         for held in (folds == fold for fold in range(_FOLDS)):
             inputs, targets = self.inputs[~held], self.targets[~held]
             likelihood = Likelihood(inputs, targets, noise)
-            theta = likelihood.climb(self.shape, likelihood.start(*_STARTS[0]), 12, tied)[1]
+            theta = likelihood.climb(self.shape, likelihood.start(*_STARTS[0]), 12, tied).theta
             fold = ARDProcess(inputs, targets, theta[:-3], theta[-3:], self.shape)
             mean[held], variance[held] = fold.predict(self.inputs[held])
         return Moments(mean, variance)
@@ -227,15 +229,25 @@ def fit_ard(
     )
     if like is not None:
         start = np.concatenate([like.log_lengths, [np.log(0.3), np.log(1e-3), np.log(0.7)]])
-        _, theta = half.climb(like.shape, start, 15, True)
+        first = few.climb(like.shape, start, 15, True).of_more(len(half.targets) / len(few.targets))
+        theta = half.climb(like.shape, first.theta, 6, True, first.axes).theta
         return ARDProcess(inputs, targets, theta[:-3], theta[-3:], like.shape)
-    first = [few.climb(SHAPES[0], few.start(*start), 25, tied) for start in _STARTS]
-    best = max(first, key=lambda found: found[0])
-    found = {SHAPES[0]: best} | {shape: few.climb(shape, best[1], 12, tied) for shape in SHAPES[1:]}
+    # Each climb takes over from the one before how far a step goes along which axis, and so needs few steps of its own.
+    first = max((few.climb(SHAPES[0], few.start(*start), 8, tied) for start in _STARTS), key=lambda end: end.value)
+    best = few.climb(SHAPES[0], first.theta, 15, tied, first.axes)
+    found = {SHAPES[0]: best} | {shape: few.climb(shape, best.theta, 8, tied, best.axes) for shape in SHAPES[1:]}
+    rows = len(few.targets)
     if len(chosen) > screen:
-        ranked = sorted(found, key=lambda shape: -found[shape][0])
-        near = [shape for shape in ranked[:2] if found[shape][0] > found[ranked[0]][0] - _NEAR]
-        found = {shape: half.climb(shape, found[shape][1], 8, tied) for shape in near}
-    shape = max(found, key=lambda shape: found[shape][0])
-    _, theta = all_of_them.climb(shape, found[shape][1], 8 if halved else 15, tied)
+        ranked = sorted(found, key=lambda shape: -found[shape].value)
+        near = [shape for shape in ranked[:2] if found[shape].value > found[ranked[0]].value - _NEAR]
+        begun = {shape: found[shape].of_more(len(half.targets) / rows) for shape in near}
+        found = {shape: half.climb(shape, end.theta, 8, tied, end.axes) for shape, end in begun.items()}
+        rows = len(half.targets)
+    shape = max(found, key=lambda shape: found[shape].value)
+    end = found[shape].of_more(len(chosen) / rows)
+    enough = len(np.unique(inputs, axis=0)) > _PLACES * inputs.shape[1]
+    several = inputs.shape[1] >= _SEVERAL and enough and not tied
+    if not (several and halved):
+        end = all_of_them.climb(shape, end.theta, 8 if halved else 15, tied, end.axes)
+    theta = (all_of_them.relaxed().climb(shape, end.theta, 8, tied, end.axes) if several else end).theta
     return ARDProcess(inputs, targets, theta[:-3], theta[-3:], shape)

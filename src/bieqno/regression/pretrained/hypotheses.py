@@ -37,12 +37,12 @@ def draw_processes(
     likelihood = Likelihood(process.inputs, process.targets, noise)
     best = np.concatenate([process.log_lengths, process.log_variances])
     climbed = {shape: likelihood.climb(shape, best, 10, tied) for shape in SHAPES}
-    highest = max(value for value, _ in climbed.values())
+    highest = max(end.value for end in climbed.values())
     random = np.random.default_rng(0)
     draws: list[tuple[str, np.ndarray]] = []
     weights: list[np.ndarray] = []
-    for shape in (shape for shape in SHAPES if climbed[shape][0] > highest - _FAR):
-        found, log_weight = _around(likelihood, shape, climbed[shape][1], tied, random)
+    for shape in (shape for shape in SHAPES if climbed[shape].value > highest - _FAR):
+        found, log_weight = _around(likelihood, shape, climbed[shape].theta, tied, random)
         draws += [(shape, theta) for theta in found]
         weights.append(log_weight)
     # Systematic resampling: each as often as its weight says, rounded up or down.

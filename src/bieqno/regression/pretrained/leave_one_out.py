@@ -21,8 +21,8 @@ MOST_LOG_BAYES_FACTOR = 3.0
 
 
 def choose_rows(count: int, seed: int) -> Int[np.ndarray, "n"]:
-    """Choose which of so many observations to leave out in turn, in their order; none if there is only one."""
-    return np.sort(np.random.default_rng(seed).permutation(count)[: MOST_ROWS if count > 1 else 0])
+    """Choose which of so many observations to leave out in turn, in random order; none if there is only one."""
+    return np.random.default_rng(seed).permutation(count)[: MOST_ROWS if count > 1 else 0]
 
 
 def leave_out(tree: KDTree, rows: Int[np.ndarray, "n"]) -> tuple[Int[np.ndarray, "n"], Int[np.ndarray, "n k"]]:

@@ -7,6 +7,7 @@ number of rows nor that of points, and inputs are padded to a few numbers of col
 
 import dataclasses
 import math
+from collections.abc import Callable
 from functools import cached_property
 
 import equinox as eqx
@@ -136,17 +137,24 @@ class LocalProcess(eqx.Module):
         centres, around = leave_one_out.leave_out(self.tree, rows)
         return gather(self.inputs, self.targets, centres, around, self.inputs[rows][:, None]), centres
 
-    def recalibrated(self) -> "LocalProcess":
-        """Return the process validated by observations that are left out in turn; of many, by some thousands."""
-        chosen = leave_one_out.choose_rows(len(self.inputs), self.seed)
-        if not len(chosen):
-            return self
+    def recalibrated(self, hopeless: Callable[[np.ndarray, HeldOut], bool] | None = None) -> "LocalProcess":
+        """Return the process validated by observations that are left out in turn; of many, by some thousands.
+
+        If it is `hopeless`, given the first of the rows and their held-out predictions, there are no more of them.
+        """
+        chosen, found = leave_one_out.choose_rows(len(self.inputs), self.seed), self
         parts = []
-        for start in range(0, len(chosen), CHUNK):
-            around, centres = self.leave_out(_padded(chosen[start : start + CHUNK]))
+        for end in range(CHUNK, len(chosen) + CHUNK, CHUNK):
+            around, centres = self.leave_out(_padded(chosen[end - CHUNK : end]))
             parts.append((centres, self.compare(around)))
-        centres, pair = jax.tree.map(lambda *own: np.concatenate(own)[: len(chosen)], *parts)
-        return self.validated(chosen, centres, pair)
+            last = end >= len(chosen)
+            if last or (hopeless is not None and end == CHUNK):
+                order = np.argsort(chosen[:end])
+                centres, pair = jax.tree.map(lambda *own, order=order: np.concatenate(own)[order], *parts)
+                found = self.validated(chosen[order], centres, pair)
+                if not last and hopeless is not None and hopeless(chosen[order], found.held_out):
+                    break
+        return found
 
     def validated(self, rows: Int[np.ndarray, "n"], centres: Int[np.ndarray, "n"], pair: Pair) -> "LocalProcess":
         """Return the process with Bayes factors and recalibration from rows, each predicted from a centre as in `pair`.
@@ -176,10 +184,11 @@ def condition(
     *,
     noise: float | None = None,
     seed: int = 0,
+    hopeless: Callable[[np.ndarray, HeldOut], bool] | None = None,
 ) -> LocalProcess:
     """Condition a corrected mixture of experts on data; inputs of infinite scale take no part.
 
-    `noise` is the known standard deviation of the observations in scaled units.
+    `noise` is the known standard deviation of the observations in scaled units, `hopeless` that of `recalibrated`.
     """
     scaling = Scaling.of(X, y) if scaling is None else scaling
     varying = np.flatnonzero((np.ptp(X, axis=0) > 0) & np.isfinite(scaling.input_scale))
@@ -200,7 +209,7 @@ def condition(
         log_bayes_factor=np.full(len(y), np.inf),
         variance_factor=1.0,
         held_out=HeldOut(np.zeros(0), np.zeros(0)),
-    ).recalibrated()
+    ).recalibrated(hopeless)
 
 
 def learn(inputs: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n"], noise: float | None) -> Context:

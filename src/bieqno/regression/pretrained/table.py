@@ -217,24 +217,28 @@ def _fit_under(
     groups = np.unique(inputs, axis=0, return_inverse=True)[1].ravel()
     known = known_noise(noise, alpha, scaling)
     ard = fit_ard(inputs, targets, noise=known, tied=same_units)
-    rows = choose_rows(len(y), seed)
+    rows = np.sort(choose_rows(len(y), seed))
     metric, anew = _if_wide(ard, groups, known, same_units)
     whole = _without(rows, ard, groups, anew)
-    enough = float(np.mean(log_losses(targets[rows] - whole.mean, whole.variance))) + _BEHIND
-    local = _best_local(correction, X, y, scaling, columns, metric, enough, noise=known, seed=seed)
+    several = len(columns) >= LEAST_INPUTS and np.ptp(targets) > 0
+    losses, early = np.full(len(y), np.nan), bool(several) and tune is None
+    losses[rows] = log_losses(targets[rows] - whole.mean, whole.variance)
+    local = _best_local(correction, X, y, scaling, columns, metric, losses, early, noise=known, seed=seed)
     if tune is not None:  # it may have left out other rows
         local = tune(local)
         rows = local.left_out[0]
         whole = _without(rows, ard, groups, anew)
-    experts = [Moments(targets[rows] - local.held_out.error, local.held_out.std**2), whole]
+    judged = len(local.held_out.error) == len(rows)
+    experts = [*([Moments(targets[rows] - local.held_out.error, local.held_out.std**2)] if judged else []), whole]
     trees = None
-    if (several := len(columns) >= LEAST_INPUTS and np.ptp(targets) > 0) and len(y) >= LEAST_ROWS:
+    if several and len(y) >= LEAST_ROWS:
         trees, out_of_fold = fit_trees(inputs, targets, groups, metric, rows, seed=seed)
         experts.append(out_of_fold)
     weights = best_weights(targets[rows], experts)
-    if trees is not None and not weights[2]:  # what takes no part is not kept
-        trees, weights, experts = None, weights[:2], experts[:2]
+    if trees is not None and not weights[-1]:  # what takes no part is not kept
+        trees, weights, experts = None, weights[:-1], experts[:-1]
     mean, variance = mix(weights, experts)
+    weights = weights if judged else np.concatenate([[0.0], weights])
     found = HeldOut(targets[rows] - mean, np.sqrt(variance))
     factor = variance_factor(found, float(weights[0]))
     if several and anew is None and 8 < len(y) <= _FEW:
@@ -312,20 +316,27 @@ def _best_local(
     scaling: Scaling,
     columns: np.ndarray,
     ard: ARDProcess,
-    enough: float,
+    others: Float[np.ndarray, "n"],
+    early: bool,
     **settings: Any,
 ) -> LocalProcess:
     """Return the local expert in the plain metric, or in that of the length scales if it predicts left-out rows better.
 
-    The second is not tried where the loss of the first is not below `enough`: another expert is then used anyway.
+    `others` are the losses of another expert, NaN for rows that were not left out. The second metric is not tried where the first
+    is behind it: the other is then used anyway. If `early`, an expert that is far behind on the first rows is not judged by all.
     """
+    enough = float(np.nanmean(others)) + _BEHIND
     lengths = np.exp(ard.log_lengths)
     plain, found = np.ptp(ard.log_lengths) < np.log(_ALIKE), []
 
     def fitted(own: Scaling) -> LocalProcess:
         inputs = np.count_nonzero(np.isfinite(own.input_scale[columns]))
-        # Of more inputs nothing was learned.
-        return condition(correction if inputs <= MAX_DIMENSION else no_correction(), X, y, own, **settings)
+        used = correction if inputs <= MAX_DIMENSION else no_correction()  # of more inputs nothing was learned
+        return condition(used, X, y, own, **settings, hopeless=hopeless if early else None)
+
+    def hopeless(rows: np.ndarray, found: HeldOut) -> bool:
+        behind = log_losses(found.error, found.std**2) - others[rows]
+        return bool(behind.mean() - 2 * behind.std() / np.sqrt(len(behind)) > _BEHIND)
 
     def losses(one: LocalProcess) -> np.ndarray:
         return np.asarray(log_losses(one.held_out.error, one.held_out.std**2))
@@ -336,6 +347,8 @@ def _best_local(
         scale, relevant = np.full_like(scaling.input_scale, np.inf), lengths < _IRRELEVANT * lengths.min()
         scale[columns[relevant]] = scaling.input_scale[columns[relevant]] * lengths[relevant] / lengths.min()
         found.append(fitted(dataclasses.replace(scaling, input_scale=scale)))
-    # The plain metric stands unless the other is surely better.
+    # The plain metric stands unless the other is surely better, or the only one that was worth to be judged.
+    if len(found[0].held_out.error) != len(found[-1].held_out.error):
+        return max(found, key=lambda one: len(one.held_out.error))
     better = losses(found[0]) - losses(found[-1])
     return found[-1] if better.mean() >= 2 * better.std() / np.sqrt(len(better)) else found[0]

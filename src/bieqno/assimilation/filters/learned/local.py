@@ -168,7 +168,8 @@ class LocalEnNF(eqx.Module):
         """Analyse one window; at ensemble sizes at which training did not help by the base alone."""
         nearest = min(self.judged, key=lambda size: abs(math.log(size[0] / ensemble.shape[0])), default=(0,))
         if len(nearest) > 1:
-            return self.base(*nearest[1:])(ensemble, observed, key=key)
+            moved = self.base(*nearest[1:])(ensemble, observed, key=key)
+            return observed.or_prior(self._within_extent(moved), ensemble)
         return self.analyse(ensemble, observed, jnp.ones(ensemble.shape[0], bool), key=key)
 
     def analyse(
@@ -230,7 +231,9 @@ class LocalEnNF(eqx.Module):
         noise = NOISE * _bounded(corrected[2]) * self._noise(prior, beside[2], white)
         mean = prior.mean + shift + STEP * corrected[3]
         values = mean + prior.root * inflation * anomalies + spread * (moved + noise)
-        return observed.or_prior(self._within_extent(values).astype(ensemble.dtype), ensemble)
+        kinds = around.variables
+        values = self._within_extent(values * self.climate.scale[kinds] + self.climate.mean[kinds])
+        return observed.or_prior(values.astype(ensemble.dtype), ensemble)
 
     def _moved(
         self,
@@ -261,10 +264,10 @@ class LocalEnNF(eqx.Module):
         return jnp.where(here, noise - jnp.sum(jnp.where(here, noise, 0), axis=0) / prior.count, 0)
 
     def _within_extent(self, values: Float[Array, "N n"]) -> Float[Array, "N n"]:
-        """Return values in the model's units; a member beyond all that the model does would blow up in the next forecast."""
+        """Keep members within the climate: one beyond all that the model does would blow up in the next forecast."""
         kinds = self.neighbourhoods.variables
-        extent = self.extent[kinds]
-        return jnp.clip(values, -extent, extent) * self.climate.scale[kinds] + self.climate.mean[kinds]
+        mean, far = self.climate.mean[kinds], (self.extent * self.climate.scale)[kinds]
+        return jnp.clip(values, mean - far, mean + far)
 
     def base(self, radius: float | Float[Array, ""], inflation: float | Float[Array, ""]) -> Inflated:
         """Return the base alone, an inflated LETKF: what the filter is before training, and falls back on."""
