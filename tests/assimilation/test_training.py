@@ -245,6 +245,28 @@ def test_where_training_makes_it_worse_the_tuned_base_is_returned():
             np.testing.assert_array_equal(chosen, plain)
 
 
+def test_a_base_that_is_ahead_in_short_runs_only_is_not_taken():
+    """On squared observations a base was ahead in 80 windows, and lost half of the runs of 600."""
+    good, poor = {3: {"radius": 2.0, "inflation": 1.1}}, {3: {"radius": 2.0, "inflation": 0.01}}
+    empty = np.zeros(0, np.float32)
+    trained = FitResult(untrained().begin_with(good), empty, empty, 0, 0, False, None)
+    validate, key = Validation(truths=2, windows=20, burn_in=5), jax.random.key(2)
+    result = _never_worse(trained, validate, SYSTEM, poor, {3: 0.0}, key)
+    ours, base = result.errors[3]
+    assert 0 < ours < base
+    assert result.module.judged == ((3.0,),)
+
+
+def test_a_filter_that_fell_back_keeps_members_within_the_climate():
+    filter = untrained().falling_back({3: {"radius": 2.0, "inflation": 1.1}})
+    prior = 1e3 * jax.random.normal(jax.random.key(3), (3, 3))
+    observed = SYSTEM.observation.window(jnp.array([1.0, 20.0]))
+    moved = filter(prior, observed, key=jax.random.key(4))
+    assert jnp.max(jnp.abs(moved)) < 150
+    nothing = SYSTEM.observation.window(jnp.array([1.0, 20.0]), mask=jnp.zeros(2, bool))
+    np.testing.assert_array_equal(filter(prior, nothing, key=jax.random.key(4)), prior)
+
+
 def test_filters_that_learn_from_gaps_are_compared_with_their_base_on_gaps():
     """It was compared where all is observed, and fell back on a base that was tuned for that."""
     validate, settings, key = (

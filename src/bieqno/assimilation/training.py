@@ -27,6 +27,9 @@ Student = TypeVar("Student", bound=Filter)
 
 CHUNKS = 20  # validations in a training, if nothing else is asked for
 UNCERTAIN = 0.02  # share by which validation errors of equal filters differ by chance
+LONGER = (
+    6  # times the windows of a validation that a base must be better in, too, before it is taken: it may lose long runs
+)
 TIMED_CHUNK = 50  # steps between them in a training that has a budget
 BASE_TRUTHS, BASE_WINDOWS = 4, 120  # that the classical filter inside a student is tuned on, for each ensemble size
 
@@ -214,13 +217,28 @@ def _never_worse(
     key: PRNGKeyArray,
     missing: tuple[float, float] = (0.0, 0.0),
 ) -> "FilterResult[Student]":
-    """Compare with the tuned base, whose errors are given, at every size; fall back on it where it is clearly better."""
+    """Compare with the tuned base, whose errors are given, at every size; fall back on it where it is clearly better.
+
+    Where it seems to be, both are run for longer, and the errors of that count: a base without a network to bring it back may
+    be ahead in the first windows, and lose one run after another later.
+    """
     student = cast(Any, result.module)
     judge = judge_of(validate, system, list(found), True, jax.random.fold_in(key, 1), missing)
     ours = np.asarray(eqx.filter_jit(judge.errors)(student)[0]).reshape(len(found), -1).mean(axis=1)
     both = {size: (float(error), errors[size]) for size, error in zip(found, ours, strict=True)}
-    better = {size: found[size] if base < (1 - UNCERTAIN) * error else {} for size, (error, base) in both.items()}
+    longer = replace(validate, windows=LONGER * validate.windows)
+    for size in [size for size, pair in both.items() if _base_is_better(*pair)]:
+        own_key, settings = jax.random.fold_in(key, 2), {size: found[size]}
+        judge = judge_of(longer, system, [size], True, jax.random.fold_in(own_key, 1), missing)
+        base = _base_errors(student, longer, system, settings, own_key, missing)[size]
+        both[size] = float(eqx.filter_jit(judge)(student)), base
+    better = {size: found[size] if _base_is_better(*pair) else {} for size, pair in both.items()}
     return FilterResult(**{**vars(result), "module": student.falling_back(better)}, errors=both)
+
+
+def _base_is_better(error: float, base: float) -> bool:
+    """Return whether the base's error is below the student's by more than what is chance."""
+    return base < (1 - UNCERTAIN) * error
 
 
 def _beside(on_progress: Callable[[Progress], None], reference: float) -> Callable[[Progress], None]:

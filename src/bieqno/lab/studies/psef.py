@@ -35,6 +35,9 @@ MAPS: dict[str, Callable[[Float[Array, "m"]], Float[Array, "m"]]] = {
     "x^2": jnp.square,
     "arctan": jnp.arctan,
 }
+# Standard deviations of the errors, with the signal-to-noise ratio of the identity. With 1 for all maps a tuned LETKF is far
+# from the published one (7.4, 12.3, 11.0): energy scores 7.4, 18.7, 14.9 at N = 20; with these 7.4, 13.4, 11.7 (few settings).
+ERRORS = {"identity": 1.0, "x^2": 6.69, "arctan": 0.27}
 SIZES = (5, 10, 20, 40, 100)
 LESSONS = {5: 5, 10: 3, 20: 2, 40: 2}
 PRESETS = {
@@ -47,7 +50,7 @@ PRESETS = {
 def ring(name: str) -> System:
     """Return the set-up with the observation map of a name."""
     model = NoisyModel(Lorenz96(40, 8.0, window=0.15, step=0.03), 0.01)
-    observation = Observation(partial(_seen, MAPS[name]), 1.0)
+    observation = Observation(partial(_seen, MAPS[name]), ERRORS[name])
     return System(model, observation, jnp.full(40, 8.0), Places.grid(40, period=40.0), LIMIT, spread=1.0)
 
 
