@@ -166,6 +166,10 @@ def test_the_super_filter_needs_every_role():
     ]
     paper, ours = both(Result("super-filter", "smoke", 0, tuple(rows)), "series")
     assert (paper.verdict, ours.verdict) == ("not run", "partly")
+    rows += [Row.of("unseen", f"EnNF, paper as {name}", "share_of_typical", [0.9]) for name in "AB"]
+    paper, ours = both(Result("super-filter", "smoke", 0, tuple(rows)), "series")
+    assert (paper.verdict, ours.verdict) == ("not reproduced", "partly")
+    assert "A 0.90, B 0.90" in paper.number
 
 
 def test_a_study_of_its_own_counts_before_the_demo():

@@ -97,6 +97,18 @@ def test_methods_that_were_run_alone_join_the_others(tmp_path):
         keep_results(tmp_path / "runs", kept)
 
 
+def test_roles_of_a_method_join_with_it(tmp_path):
+    both = tuple(Row.of("unseen", f"{form} as ETKF", "share_of_typical", [0.1]) for form in ("EnNF", "EnNF, paper"))
+    write_result(Result("super-filter", "paper", 0, both, config=CONFIG), tmp_path / "runs")
+    kept = keep_results(tmp_path / "runs", tmp_path / "kept").parent
+    again = tuple(replace(row, value=0.5) for row in both)
+    alone = {**CONFIG, "only": ["EnNF, paper"]}
+    write_result(Result("super-filter", "paper", 0, again, config=alone), tmp_path / "runs")
+    keep_results(tmp_path / "runs", kept)
+    rows = read_kept(kept / "super-filter.json")[0].rows
+    assert {row.method: row.value for row in rows} == {"EnNF as ETKF": 0.1, "EnNF, paper as ETKF": 0.5}
+
+
 @pytest.mark.parametrize(("rungs", "joins"), [(1, True), (2, False)])
 def test_settings_that_a_study_did_not_have_yet_were_at_their_defaults(tmp_path, rungs, joins):
     settings = json.loads(json.dumps(asdict(EXPERIMENTS["lorenz63"].presets["paper"])))

@@ -152,17 +152,21 @@ def test_the_papers_form_alone_trains_and_tunes_nothing_else(monkeypatch):
 @pytest.mark.long
 def test_one_filter_in_four_roles():
     result = super_filter.EXPERIMENT.run("smoke")
-    roles = {row.method for row in result.rows if row.metric == "distance_to_teacher"}
-    assert roles == {f"EnNF as {name}" for name in super_filter.teachers()}
+    roles = {row.method for row in result.rows if row.metric == "share_of_typical"}
+    assert roles == {f"{form} as {name}" for form in ("EnNF", "EnNF, paper") for name in super_filter.teachers()}
+    assert result.value("training", "EnNF, paper", "epochs") == super_filter.PRESETS["smoke"].epochs
     typical = result.value("unseen", "teachers", "typical")
     gap = result.value("unseen", "EnNF as ETKF", "distance_to_teacher")
     assert result.value("unseen", "EnNF as ETKF", "share_of_typical") == pytest.approx(gap / typical)
     assert set(filter_figures(result)) == {"distances"}
 
 
-def test_roles_cannot_be_run_one_by_one():
-    with pytest.raises(ValueError, match="cannot run only EnKF"):
-        super_filter.EXPERIMENT.run("smoke", only=["EnKF"])
+@pytest.mark.long
+def test_the_papers_form_of_four_roles_alone(monkeypatch):
+    monkeypatch.setattr(super_filter.da, "LearnedGain", None)  # nothing else is trained
+    result = super_filter.EXPERIMENT.run("smoke", only=["EnNF, paper"])
+    roles = {row.method for row in result.rows if row.metric == "share_of_typical"}
+    assert roles == {f"EnNF, paper as {name}" for name in super_filter.teachers()}
 
 
 @pytest.mark.parametrize("name", ["lorenz63", "lorenz96", "super-filter", "ennf-options"])

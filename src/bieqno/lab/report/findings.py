@@ -240,9 +240,10 @@ def emulates(result: Result, form: Form) -> Finding:
 
 def plays_roles(result: Result, form: Form) -> Finding:
     """Judge whether the student in each role is close to the teacher of that role."""
-    if form is not OURS:
-        raise KeyError("such test in the paper, and none of its form here")
-    rows = [row for row in result.rows if row.metric == "share_of_typical"]
-    said = ", ".join(f"{row.method.removeprefix('EnNF as ')} {row.value:.2f}" for row in rows)
+    role = f"{form.ennf} as "
+    rows = [row for row in result.rows if row.metric == "share_of_typical" and row.method.startswith(role)]
+    if not rows:
+        raise KeyError(f"{style_of(form.ennf).label} in the roles of its teachers")
+    said = ", ".join(f"{row.method.removeprefix(role)} {row.value:.2f}" for row in rows)
     number = f"distance to the teacher over the typical distance between teachers: {said}"
     return Finding(_verdict(row.value <= ROLE for row in rows), number, [f"threshold: at most {ROLE:.2f}"])

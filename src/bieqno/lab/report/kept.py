@@ -8,7 +8,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
@@ -65,11 +65,16 @@ def _joined(result: Result, figures: dict[str, bytes], target: Path) -> tuple[Re
         raise ValueError(
             f"{path} was made with other settings than the result with --only; run all of {kept.experiment}"
         )
-    rows = [row for row in kept.rows if row.method not in only] + [row for row in result.rows if row.method in only]
+    rows = [row for row in kept.rows if not _is_of(row, only)] + [row for row in result.rows if _is_of(row, only)]
     earlier = [(part, [name for name in part["only"] if name not in only]) for part in kept.config.get("parts", ())]
     parts = [{**part, "only": left} for part, left in earlier if left]
     own = {name: result.config[name] for name in (*_MADE, "only") if name in result.config}
     return replace(kept, rows=tuple(rows), config={**kept.config, "parts": [*parts, own]}), old_figures
+
+
+def _is_of(row: Row, methods: Collection[str]) -> bool:
+    """Return whether a row is of one of some methods, or of one in a role (`EnNF as ETKF`)."""
+    return any(row.method == name or row.method.startswith(f"{name} as ") for name in methods)
 
 
 def _settings(kept: Result) -> dict[str, Any] | None:
