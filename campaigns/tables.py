@@ -145,6 +145,8 @@ def run(
         if Tally.last is None:
             raise
         tally, state = Tally.last, ", stopped early"
+    finally:
+        Tally.watch = None  # a tally of something else is not part of this campaign
     text = told(tally, state)
     print(text)
     for failure in tally.failures[:50]:

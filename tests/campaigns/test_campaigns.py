@@ -100,6 +100,7 @@ def test_processes_share_a_count_and_what_was_tried_is_kept(tmp_path, monkeypatc
         tables.run("x", stopped, count=4, arguments=["--write"])
     assert end.value.code == 1
     assert "`--count 4 --seed 0`, 0.0 minutes, stopped early, 2 tried, 1 failures." in tables.PAGE.read_text()
+    assert tables.Tally.watch is None  # a later tally of something else does not write this table
 
 
 def test_parts_of_a_campaign_are_summed(tmp_path, monkeypatch):
