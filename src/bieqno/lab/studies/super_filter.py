@@ -53,14 +53,14 @@ class Settings:
     windows: int = 150
     student: Mapping[str, Any] = field(default_factory=dict)
     training: Mapping[str, Any] = field(default_factory=dict)
-    epochs: int = 150
+    epochs: int = 20
 
 
 _BRIEF = {"steps": 20, "sizes": (8,), "members": 32, "shift": 0.0}
 _TRAINING = {"sizes": (16,), "members": 1024, "shift": 0.0, "noise": 0.0}
 PRESETS = {
     "smoke": Settings("smoke", 8, 2, 2, 15, {"width": 8, "depth": 2}, _BRIEF, 1),
-    "quick": Settings("quick", training={"steps": 15_000, **_TRAINING}, epochs=15),
+    "quick": Settings("quick", training={"steps": 15_000, **_TRAINING}, epochs=3),
     "paper": Settings("paper", training={"steps": 40_000, **_TRAINING}),
 }
 
