@@ -1,7 +1,8 @@
 """Optimizers whose learning rate falls over the whole training, however long that is.
 
 `fit` says how far the training is: a training of another length, or one with a time limit, shares the compilation. Equal
-arguments return one object for the same reason.
+arguments return one object for the same reason. All numbers are one vector where they are treated alike: a program with a few
+long loops compiles sooner than one with a few short ones for each array.
 """
 
 from functools import lru_cache
@@ -30,7 +31,7 @@ def falling_adam(
         >>> ends
         [0.1, 0.05, 0.0]
     """
-    return optax.chain(*_clipped(clip), optax.scale_by_adam(b2=b2), _falling(learning_rate, warm_up))
+    return optax.flatten(optax.chain(*_clipped(clip), optax.scale_by_adam(b2=b2), _falling(learning_rate, warm_up)))
 
 
 @lru_cache
@@ -47,7 +48,8 @@ def falling_muon(
         >>> bool(update[1, 1] / update[0, 0] > 0.5)
         True
     """
-    return optax.chain(*_clipped(clip), scale_by_muon(b2=b2), _falling(learning_rate, warm_up))
+    parts = [*map(optax.flatten, _clipped(clip)), scale_by_muon(b2=b2), optax.flatten(_falling(learning_rate, warm_up))]
+    return optax.chain(*parts)
 
 
 def _clipped(clip: float | None) -> list[optax.GradientTransformation]:
