@@ -1,6 +1,7 @@
 """Batches, one optimizer step, and many steps as one compiled program."""
 
 import dataclasses
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -144,9 +145,11 @@ def _all_finite(arrays: Sequence[Array]) -> Bool[Array, ""]:
 
 # One object file per kernel, as XLA's fusion emitters make them, is too many for a large training: the loader of jaxlib 0.9
 # recurses through them, and overflows its stack when the program comes from the compilation cache (docs/known_issues.md).
-# Without them the program is compiled sooner, and as fast. So it is with the compiler's first level of optimization alone: two
-# thirds of the time.
-QUICK: Any = {"compiler_options": {"xla_cpu_use_fusion_emitters": False, "xla_backend_optimization_level": 1}}
+# Without them the program is compiled sooner, and as fast. So it is with the compiler's first level of optimization alone, in
+# two thirds of the time; who names a level in the environment has that.
+_LEVEL = "xla_backend_optimization_level"
+_OPTIONS = {"xla_cpu_use_fusion_emitters": False} | ({} if _LEVEL in os.environ.get("XLA_FLAGS", "") else {_LEVEL: 1})
+QUICK: Any = {"compiler_options": _OPTIONS}
 
 
 @eqx.filter_jit(**QUICK)
