@@ -1,4 +1,4 @@
-"""Compiled programs are kept between starts: JAX's persistent compilation cache, in the user's cache folder by default.
+"""Compiling quickly, and keeping what was compiled: JAX's persistent compilation cache, in the user's cache folder by default.
 
 ``BIEQNO_CACHE`` names another folder, or ``off``. A cache that the user has given to JAX itself is left as it is.
 """
@@ -6,12 +6,53 @@
 import os
 import tempfile
 import warnings
-from functools import cache
+from collections.abc import Callable
+from functools import cache, wraps
 from pathlib import Path
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 LEAST_SECONDS = 0.1  # programs that compile faster are not worth a file
 SMALLEST = 100_000  # bytes that must be free, the size of a small program
 MAPS = 20_000  # mapped parts of memory, of which every compiled program takes several; Linux allows a process 65,530
+
+
+# One object file per kernel, as XLA's fusion emitters make them, is too many for a large training: the loader of jaxlib 0.9
+# recurses through them, and overflows its stack when the program comes from the compilation cache (docs/known_issues.md).
+# Without them, and with the first level of optimization alone, a program compiles in less than half the time; a training or an
+# LETKF is as fast afterwards, an EnKF of small models a third slower. Who names a level in the environment has that.
+_LEVEL = "xla_backend_optimization_level"
+_OPTIONS = {"xla_cpu_use_fusion_emitters": False} | ({} if _LEVEL in os.environ.get("XLA_FLAGS", "") else {_LEVEL: 1})
+
+
+def quick_jit(function: F) -> F:
+    """Compile a function as `equinox.filter_jit` does, but quickly: for what is compiled more often than it runs for long.
+
+    Inside another compiled function, which is compiled as a whole, it is `equinox.filter_jit`.
+
+    Example:
+        >>> import jax
+        >>> double = quick_jit(lambda x: 2 * x)
+        >>> float(double(1.0)), float(jax.jit(double)(1.0))
+        (2.0, 2.0)
+    """
+    import equinox as eqx
+    import jax
+    import jax.numpy as jnp
+
+    jit: Any = eqx.filter_jit
+    whole, part = jit(function, compiler_options=_OPTIONS), jit(function)
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # What is made inside a compiled function is traced, even if no argument is.
+        seen = jax.tree.leaves((jnp.zeros(()), args, kwargs))
+        inside = any(isinstance(leaf, jax.core.Tracer) for leaf in seen)
+        return (part if inside else whole)(*args, **kwargs)
+
+    call.compiled = whole  # type: ignore[attr-defined]
+    return call  # type: ignore[return-value]
 
 
 def compilation_cache() -> Path | None:

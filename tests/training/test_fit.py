@@ -129,9 +129,9 @@ def test_a_budget_goes_on_where_it_was(monkeypatch, tmp_path):
 def test_trainings_of_other_lengths_share_the_compilation():
     optimizer = falling_adam(1e-2, warm_up=5)
     fit(network(), mean_square, square, steps=20, chunk_steps=10, optimizer=optimizer, key=KEY)
-    compiled = run_chunk._cached._cache_size()
+    compiled = run_chunk.compiled._cached._cache_size()
     fit(network(), mean_square, square, steps=40, chunk_steps=10, optimizer=falling_adam(1e-2, warm_up=5), key=KEY)
-    assert run_chunk._cached._cache_size() == compiled
+    assert run_chunk.compiled._cached._cache_size() == compiled
 
 
 def test_early_stopping_restores_the_best():

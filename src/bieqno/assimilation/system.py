@@ -18,6 +18,7 @@ from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.observation_operators import Components
 from bieqno.assimilation.observation_places import observation_places as find_places
 from bieqno.assimilation.places import Places
+from bieqno.compilation import quick_jit
 
 Network: TypeAlias = Callable[[PRNGKeyArray], Bool[Array, "m"]]
 RUNS, KEPT = 64, 32  # free runs of a climate, and the windows at the end of each that are kept
@@ -258,7 +259,7 @@ def _beyond_rounding(deviation: Float[Array, "n"], values: Float[Array, "*s n"])
     return deviation > 100 * float(np.finfo(values.dtype).eps) * size
 
 
-@eqx.filter_jit
+@quick_jit
 def _free_runs(model: Model, starts: Float[Array, "r n"], windows: int, key: PRNGKeyArray) -> Float[Array, "t r n"]:
     def step(states: Float[Array, "r n"], k: PRNGKeyArray) -> tuple[Array, Array]:
         states = forecast(model, states, key=k)

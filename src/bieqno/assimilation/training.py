@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +20,7 @@ from bieqno.assimilation.system import Climate, System
 from bieqno.assimilation.trials import make_trials
 from bieqno.assimilation.tuning import tune
 from bieqno.assimilation.validation import DEFAULT, Validation, judge_of, with_gaps
+from bieqno.compilation import quick_jit
 from bieqno.training import FitResult, Progress, fit, trainable
 
 Student = TypeVar("Student", bound=Filter)
@@ -204,7 +204,7 @@ def _base_errors(
     for size, settings in found.items():
         base = student.base(**{name: jnp.asarray(value, float) for name, value in settings.items()})
         judge = judge_of(validate, system, [size], False, jax.random.fold_in(key, 1), missing)
-        errors[size] = float(eqx.filter_jit(judge)(base))
+        errors[size] = float(quick_jit(judge)(base))
     return errors
 
 
@@ -224,14 +224,14 @@ def _never_worse(
     """
     student = cast(Any, result.module)
     judge = judge_of(validate, system, list(found), True, jax.random.fold_in(key, 1), missing)
-    ours = np.asarray(eqx.filter_jit(judge.errors)(student)[0]).reshape(len(found), -1).mean(axis=1)
+    ours = np.asarray(quick_jit(judge.errors)(student)[0]).reshape(len(found), -1).mean(axis=1)
     both = {size: (float(error), errors[size]) for size, error in zip(found, ours, strict=True)}
     longer = replace(validate, windows=LONGER * validate.windows)
     for size in [size for size, pair in both.items() if _base_is_better(*pair)]:
         own_key, settings = jax.random.fold_in(key, 2), {size: found[size]}
         judge = judge_of(longer, system, [size], True, jax.random.fold_in(own_key, 1), missing)
         base = _base_errors(student, longer, system, settings, own_key, missing)[size]
-        both[size] = float(eqx.filter_jit(judge)(student)), base
+        both[size] = float(quick_jit(judge)(student)), base
     better = {size: found[size] if _base_is_better(*pair) else {} for size, pair in both.items()}
     return FilterResult(**{**vars(result), "module": student.falling_back(better)}, errors=both)
 

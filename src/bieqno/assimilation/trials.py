@@ -20,6 +20,7 @@ from bieqno.assimilation.division import divide
 from bieqno.assimilation.protocols import Filter
 from bieqno.assimilation.system import Climate, System
 from bieqno.assimilation.twin import Record, Run, Twin, cycle, keep_moments, simulate, spin_up
+from bieqno.compilation import quick_jit
 
 
 class Trials(eqx.Module):
@@ -32,7 +33,7 @@ class Trials(eqx.Module):
 
 
 @checked(finite=False)
-@eqx.filter_jit
+@quick_jit
 def make_trials(
     system: System,
     windows: int,

@@ -14,6 +14,7 @@ from bieqno.assimilation.protocols import Filter
 from bieqno.assimilation.system import System
 from bieqno.assimilation.trials import Assimilation, Trials, first_windows
 from bieqno.assimilation.twin import Record, Twin, keep_mean
+from bieqno.compilation import quick_jit
 from bieqno.scores import rmse
 
 
@@ -106,7 +107,7 @@ def tune(
         for begin in range(0, len(alive), even):
             part = alive[begin : begin + even]
             rows = jnp.asarray(table[np.resize(part, even)], float)
-            errors, lost = (np.asarray(x)[: len(part)] for x in eqx.filter_jit(judge)(rows, shown))
+            errors, lost = (np.asarray(x)[: len(part)] for x in quick_jit(judge)(rows, shown))
             lost = lost | ~np.isfinite(errors)
             diverged[part], windows[part] = lost.mean(axis=1), span
             sound = ~lost

@@ -18,6 +18,7 @@ from jax.sharding import Mesh
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from bieqno import distributed
+from bieqno.compilation import quick_jit
 from bieqno.cores import one_blas_thread
 from bieqno.persistence.tensorfile import PersistenceError
 from bieqno.training.checkpoint import Checkpoint
@@ -182,7 +183,7 @@ def _check_counts(counts: Mapping[str, int], patience: int | None, validated: bo
         raise ValueError("patience counts validations without improvement, but validate is None")
 
 
-@eqx.filter_jit
+@quick_jit
 def _evaluate(validate: Callable[[Any], Float[Array, ""]], module: Any) -> Float[Array, ""]:
     return validate(module)
 

@@ -1,7 +1,6 @@
 """Batches, one optimizer step, and many steps as one compiled program."""
 
 import dataclasses
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +11,7 @@ import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
+from bieqno.compilation import quick_jit
 from bieqno.distributed import spread
 from bieqno.operators.fixed import FROZEN
 
@@ -143,16 +143,7 @@ def _all_finite(arrays: Sequence[Array]) -> Bool[Array, ""]:
     return jnp.all(jnp.array([jnp.all(jnp.isfinite(vector)) for vector in vectors]))
 
 
-# One object file per kernel, as XLA's fusion emitters make them, is too many for a large training: the loader of jaxlib 0.9
-# recurses through them, and overflows its stack when the program comes from the compilation cache (docs/known_issues.md).
-# Without them the program is compiled sooner, and as fast. So it is with the compiler's first level of optimization alone, in
-# two thirds of the time; who names a level in the environment has that.
-_LEVEL = "xla_backend_optimization_level"
-_OPTIONS = {"xla_cpu_use_fusion_emitters": False} | ({} if _LEVEL in os.environ.get("XLA_FLAGS", "") else {_LEVEL: 1})
-QUICK: Any = {"compiler_options": _OPTIONS}
-
-
-@eqx.filter_jit(**QUICK)
+@quick_jit
 def run_chunk(step: Step, state: State, key: PRNGKeyArray, length: int) -> tuple[State, Float[Array, "length"]]:
     """Take `length` steps; return the state after the last and the loss of each."""
     arrays, rest = eqx.partition(state, eqx.is_array)

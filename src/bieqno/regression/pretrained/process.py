@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 from sklearn.linear_model import RidgeCV
 
+from bieqno.compilation import quick_jit
 from bieqno.operators.fixed import INFINITE
 from bieqno.regression.data import MIN_NOISE, Scaling, floats
 from bieqno.regression.metrics import HeldOut
@@ -222,7 +223,7 @@ def learn(inputs: Float[np.ndarray, "n d"], targets: Float[np.ndarray, "n"], noi
     return _learn(widened(around), probes >= 0, count, floats(targets.mean()), floats(targets.var()), dimension, known)
 
 
-@eqx.filter_jit
+@quick_jit
 def _learn(
     probes: Centres,
     there: Bool[Array, "s"],
@@ -235,7 +236,7 @@ def _learn(
     return learn_context(probes, there, count, mean, variance, dimension, noise)[0]
 
 
-@eqx.filter_jit
+@quick_jit
 def _compare(correction: Correction, centres: Centres, context: Context, noise: Float[Array, ""] | None) -> Pair:
     return correction.compare(*experts.predict(centres, context.units), context).at_least(noise)
 

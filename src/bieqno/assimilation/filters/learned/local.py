@@ -30,6 +30,7 @@ from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.neighbourhoods import Neighbourhoods
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.system import Climate, System
+from bieqno.compilation import quick_jit
 from bieqno.operators import EquivariantOperator, Standardiser, frozen
 
 BEYOND = 1.25  # how far beyond the farthest state of the free runs an analysis may be
@@ -40,6 +41,26 @@ ANALYSED = 4  # fields that are known after the base analysis
 MEMBER = 6  # numbers that describe a member at a variable
 FAR = 5.0  # largest logarithm of a radius, an inflation or a noise, in their units
 TINY = 1e-12  # keeps the root of a taper of zero differentiable
+
+
+@quick_jit
+def _networks(
+    dimensions: int, kinds: tuple[int, int], width: int, channels: int, *, key: PRNGKeyArray
+) -> tuple[StencilSum, FieldNetwork, FieldNetwork, StencilSum, EquivariantOperator]:
+    """Return the networks of a new filter, whose corrections are zero, for `kinds` of variables and of observations."""
+    keys = jax.random.split(key, 5)
+    count, both = kinds[0], (kinds[0], kinds[0])
+    shape: Any = {"dimensions": dimensions, "kinds": count}
+    seen, outputs = SEEN + count + 2 * channels, 4 + channels
+    silu: Any = {"activation": jax.nn.silu, "depth": 2}
+    operator = EquivariantOperator(MEMBER, 1, context_size=channels, width=16, **silu, key=keys[4])
+    return (
+        StencilSum(dimensions, 2 * channels, kinds=kinds, key=keys[0]),
+        FieldNetwork(seen, 2, width=16, depth=1, key=keys[1], **shape),
+        FieldNetwork(seen + ANALYSED, outputs, width=width, depth=2, key=keys[2], **shape),
+        StencilSum(dimensions, 3, kinds=both, key=keys[3]),
+        eqx.tree_at(lambda o: o.fit.layers[-1].weight, operator, replace_fn=jnp.zeros_like),
+    )
 
 
 class LocalEnNF(eqx.Module):
@@ -126,21 +147,12 @@ class LocalEnNF(eqx.Module):
         for name, number in (("width", width), ("channels", channels)):
             if number < 1:
                 raise ValueError(f"a LocalEnNF needs {name} of at least 1, got {number}")
-        keys = jax.random.split(key, 5)
-        dimensions, count = neighbourhoods.near.dimensions, len(extent)
         observed = int(jnp.max(neighbourhoods.observations, initial=0)) + 1
-        shape: Any = {"dimensions": dimensions, "kinds": count}
-        seen, outputs = SEEN + count + 2 * channels, 4 + channels
-        silu: Any = {"activation": jax.nn.silu, "depth": 2}
-        operator = EquivariantOperator(MEMBER, 1, context_size=channels, width=16, **silu, key=keys[4])
+        kinds = len(extent), observed
         return cls(
-            log_radius=jnp.array([jnp.log(0.5), 0.5]),
-            log_inflation=jnp.array([0.03, -0.02]),
-            innovation_sums=StencilSum(dimensions, 2 * channels, kinds=(count, observed), key=keys[0]),
-            steering=FieldNetwork(seen, 2, width=16, depth=1, key=keys[1], **shape),
-            correction=FieldNetwork(seen + ANALYSED, outputs, width=width, depth=2, key=keys[2], **shape),
-            beside=StencilSum(dimensions, 3, kinds=(count, count), key=keys[3]),
-            operator=eqx.tree_at(lambda o: o.fit.layers[-1].weight, operator, replace_fn=jnp.zeros_like),
+            jnp.array([jnp.log(0.5), 0.5]),
+            jnp.array([0.03, -0.02]),
+            *_networks(neighbourhoods.near.dimensions, kinds, width, channels, key=key),
             climate=climate,
             extent=extent,
             neighbourhoods=neighbourhoods,

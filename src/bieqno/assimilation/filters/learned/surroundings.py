@@ -9,6 +9,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from bieqno.assimilation.models.forecast import forecast
 from bieqno.assimilation.neighbourhoods import Candidates, Stencil
 from bieqno.assimilation.system import System
+from bieqno.compilation import quick_jit
 
 MOST = 4096  # pairs of kinds whose correlations are told apart
 BEYOND = 0.125  # how far beyond the extent of the free runs an analysis may be, as a share of it
@@ -102,7 +103,7 @@ def free_extent(system: System, *, key: PRNGKeyArray) -> Float[Array, "2 n"] | N
     return extent_of(jnp.concatenate([low[sound], high[sound]])) if sound.any() else None
 
 
-@eqx.filter_jit
+@quick_jit
 def _carried(
     system: System, states: Float[Array, "r n"], key: PRNGKeyArray
 ) -> tuple[Float[Array, "r n"], Float[Array, "r n"], Float[Array, "r n"]]:
