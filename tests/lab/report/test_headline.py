@@ -110,6 +110,12 @@ def test_one_chart_of_many_sizes_comes_before_many_charts_of_few(mixed):
     assert next(headlines([Result("dapper", "quick", 0, tuple(few)), mixed])).study == "lorenz63-truth"
 
 
+def test_a_benchmark_that_others_have_published_on_comes_first(mixed):
+    for ours in (0.9, 1.1):  # whoever wins
+        rows = (("EnNF", 2, ours, 0), ("ETKF tuned", 2, 1.0, 0), ("MNMEF (published)", 2, 1.0, None))
+        assert next(headlines([mixed, filters(*rows, name="mnmef")])).study == "mnmef"
+
+
 def test_a_study_without_ours_is_not_on_the_first_screen(mixed):
     alone = filters(*(("ETKF tuned", size, 1.0, 0) for size in range(2, 12)), name="mnmef")
     assert next(headlines([alone, mixed])).study == "lorenz63-truth"

@@ -97,6 +97,19 @@ def test_methods_that_were_run_alone_join_the_others(tmp_path):
         keep_results(tmp_path / "runs", kept)
 
 
+def test_figures_of_several_methods_take_the_place_of_those_of_one(tmp_path):
+    def keep(only, figures):
+        made = Result("lorenz63", "paper", 0, ROWS, config={**CONFIG, "only": only})
+        write_result(made, tmp_path / "runs", figures)
+        return read_kept(keep_results(tmp_path / "runs", tmp_path / "kept").parent / "lorenz63.json")[1]
+
+    first = keep(["EnNF"], {"error": Figure(figsize=(1, 1))})
+    second = keep(["EnNF", "EnKF"], {"error": Figure(figsize=(2, 1)), "orbit": Figure(figsize=(1, 1))})
+    assert list(second) == ["error", "orbit"]
+    assert second["error"] != first["error"]
+    assert keep(["EnNF"], {"error": Figure(figsize=(3, 1))}) == second
+
+
 def test_roles_of_a_method_join_with_it(tmp_path):
     both = tuple(Row.of("unseen", f"{form} as ETKF", "share_of_typical", [0.1]) for form in ("EnNF", "EnNF, paper"))
     write_result(Result("super-filter", "paper", 0, both, config=CONFIG), tmp_path / "runs")

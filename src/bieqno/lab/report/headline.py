@@ -179,12 +179,15 @@ def _filter_duels(part: Result, opponent: Callable[[str], bool] | None = None) -
         yield from _duel(part.experiment, where, metric, own, opponent or _tuned_filter)
 
 
-def _breadth(part: Result) -> tuple[int, int]:
-    """Return how many tuned opponents and sizes one chart of a study shows, then how many published numbers, whoever wins."""
+def _breadth(part: Result) -> tuple[bool, int, int]:
+    """Return whether others have published on a study, and how many tuned opponents and published numbers one chart of it shows.
+
+    Whoever wins; each opponent counts at each size.
+    """
     rows = _unseen(part)
     kinds = [[row for row in rows if kind(row.method)] for kind in (_tuned_filter, _published)]
     tuned, published = (Counter(row.protocol for row in some).values() for some in kinds)
-    return max(tuned, default=0), max(published, default=0)
+    return any(published), max(tuned, default=0), max(published, default=0)
 
 
 def _published(method: str) -> bool:

@@ -1,7 +1,8 @@
 """Results that are kept with the documentation: the page without its largest figures, and the numbers of each study as JSON.
 
 ``STUDY.json`` has the rows of ``metrics.json`` and what of ``config.json`` says how they were made, the folder ``STUDY`` the
-smaller of its figures. What was kept earlier stays on the page; methods that ``--only`` has run join the others of their study.
+smaller of its figures. What was kept earlier stays on the page; methods that ``--only`` has run join the others of their study,
+and their figures take the place of earlier ones, unless they show one method alone.
 """
 
 import json
@@ -69,7 +70,8 @@ def _joined(result: Result, figures: dict[str, bytes], target: Path) -> tuple[Re
     earlier = [(part, [name for name in part["only"] if name not in only]) for part in kept.config.get("parts", ())]
     parts = [{**part, "only": left} for part, left in earlier if left]
     own = {name: result.config[name] for name in (*_MADE, "only") if name in result.config}
-    return replace(kept, rows=tuple(rows), config={**kept.config, "parts": [*parts, own]}), old_figures
+    shown = old_figures | figures if len(only) > 1 else figures | old_figures
+    return replace(kept, rows=tuple(rows), config={**kept.config, "parts": [*parts, own]}), shown
 
 
 def _is_of(row: Row, methods: Collection[str]) -> bool:
