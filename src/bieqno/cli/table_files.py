@@ -48,7 +48,10 @@ def read_table(path: Path) -> pd.DataFrame:
 def write_table(path: Path, frame: pd.DataFrame) -> None:
     """Write a table, or leave the old file as it was; a path of - is standard output."""
     if str(path) == STANDARD_OUTPUT:
-        return frame.to_csv(sys.stdout, index=False)
+        if sys.stdout is None:  # closed by whoever started the command; pandas would write to nowhere
+            raise OSError("standard output is closed")
+        frame.to_csv(sys.stdout, index=False)
+        return sys.stdout.flush()  # a disk may be full
     suffix, buffer = path.suffix.lower(), io.BytesIO()
     try:
         if suffix in _PARQUET:
@@ -189,11 +192,14 @@ def _without_marks(frame: pd.DataFrame, source: Path) -> pd.DataFrame:
     ):
         there = frame[name].dropna()
         parsed = pd.to_numeric(there.astype(str), errors="coerce")
-        if len(there) and _MOSTLY * len(there) <= parsed.notna().sum() < len(there):
+        if len(there) and _MOSTLY * len(there) <= parsed.notna().sum():
             marks = there[parsed.isna()]
-            shown = ", ".join(repr(text[:30]) for text in marks.astype(str).unique()[:3])
-            warn(f"{len(marks)} values of column {name!r} of {source} are no numbers ({shown}) and count as missing")
-            frame[name] = pd.to_numeric(frame[name].astype(str), errors="coerce")
+            if len(marks):  # there are none in a column of whole numbers beyond 64 bits
+                shown = ", ".join(repr(text[:30]) for text in marks.astype(str).unique()[:3])
+                warn(
+                    f"{len(marks)} values of column {name!r} of {source} are no numbers ({shown}) and count as missing"
+                )
+            frame[name] = pd.to_numeric(frame[name].astype(str), errors="coerce").astype(float)
     return frame
 
 
@@ -219,7 +225,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise ImportError(_NEEDS_PYARROW) from error
     except (FileNotFoundError, PermissionError, IsADirectoryError):
         raise
-    except (ValueError, OSError) as error:
+    except Exception as error:  # its metadata are names and types as text, in which anything may be wrong
         raise ValueError(f"cannot read {path} as Parquet: {error}") from error
 
 
