@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 from sklearn.linear_model import RidgeCV
 
+from bieqno.arguments import refuse_fork
 from bieqno.operators.fixed import INFINITE
 from bieqno.regression.data import MIN_NOISE, Scaling, floats
 from bieqno.regression.metrics import HeldOut
@@ -127,6 +128,7 @@ class LocalProcess(eqx.Module):
 
     def compare(self, centres: Centres) -> Pair:
         """Predict the points of centres, in one row, with the correction and without it, as NumPy's arrays."""
+        refuse_fork()
         noise = None if self.noise is None else floats(self.noise)
         return jax.tree.map(
             lambda x: np.asarray(x, np.float64), _compare(self.correction, widened(centres), self.context, noise)
