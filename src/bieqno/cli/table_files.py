@@ -51,7 +51,8 @@ def write_table(path: Path, frame: pd.DataFrame) -> None:
         if sys.stdout is None:  # closed by whoever started the command; pandas would write to nowhere
             raise OSError("standard output is closed")
         frame.to_csv(sys.stdout, index=False)
-        return sys.stdout.flush()  # a disk may be full
+        sys.stdout.flush()  # a disk may be full
+        return
     suffix, buffer = path.suffix.lower(), io.BytesIO()
     try:
         if suffix in _PARQUET:
@@ -62,7 +63,7 @@ def write_table(path: Path, frame: pd.DataFrame) -> None:
             buffer.write(frame.to_csv(index=False).encode())
     except ImportError as error:
         raise ImportError(_NEEDS_PYARROW if suffix in _PARQUET else _NEEDS_OPENPYXL) from error
-    return replace_file(path, buffer.getvalue())
+    replace_file(path, buffer.getvalue())
 
 
 def pick(asked: str, columns: Sequence[str], source: Path) -> list[str]:
