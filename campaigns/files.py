@@ -1,30 +1,36 @@
 """Mutated files of every kind: damaged bytes, and for bieqno's own files changed content under a right checksum.
 
-Nothing but the documented errors may come back, what loads must work, and memory stays bounded.
+Nothing but the documented errors may come back, what loads must work, and memory stays bounded. `files.py results TOML` mutates
+files of these kinds only.
 """
 
 import contextlib
 import copy
+import functools
+import importlib.util
 import io
+import itertools
 import json
 import random
 import resource
+import sys
 import tempfile
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 import bieqno
 from bieqno import PersistenceError
 from bieqno import assimilation as da
-from bieqno.cli.table_files import read_table, training_columns
+from bieqno.cli.table_files import read_table, training_columns, write_table
 from bieqno.compilation import forget_programs
 from bieqno.lab.results import METRICS_FILE
 from bieqno.lab.system_files.reading import read_system_file
@@ -35,6 +41,7 @@ from tables import Tally, compile_quickly, run
 compile_quickly()
 KEY = jax.random.key(0)
 TEXTS = (b"[" * 5000, b"{" * 5000, b"\x00", b"1e999", b"nan", b"\xff\xfe", b"'\"", b"=", b"\n")
+SUFFIXES = {"Parquet": "parquet", "Excel": "xlsx"}  # of files whose kind is told by their names
 HOSTILE: list[Any] = [
     *(None, True, -1, 0, 10**400, 2**31, 1e308, -0.5, "", "x", "os.system", [], [[]], {}, {"float": "nan"}),
     *(
@@ -94,6 +101,12 @@ def kinds(folder: Path) -> dict[str, Kind]:
     (folder / "my_model.py").write_text(MY_MODEL)
     rows = [{"case": "a", "method": "b", "metric": "rmse", "value": 1.0, "stderr": None, "n": 1}]
     metrics = json.dumps({"experiment": "step-1d", "preset": "smoke", "seed": 0, "rows": rows}).encode()
+    tables = {}
+    for what, module in (("Parquet", "pyarrow"), ("Excel", "openpyxl")):  # extras
+        if importlib.util.find_spec(module):
+            path = folder / f"table.{SUFFIXES[what]}"
+            write_table(path, pd.read_csv(io.StringIO(table)))
+            tables[what] = Kind(path.read_bytes(), _use_table, (ValueError,))
     checkpoint = pack_tensors({"state.0": np.ones(3, np.float32)}, kind="training checkpoint", description="0\nx")
     return {
         "model": Kind((folder / "model").read_bytes(), _use_model, (PersistenceError, ValueError), "module"),
@@ -103,9 +116,14 @@ def kinds(folder: Path) -> dict[str, Kind]:
         "checkpoint": Kind(checkpoint, _use_checkpoint, (PersistenceError,), "training checkpoint"),
         "netCDF": Kind((folder / "netcdf").read_bytes(), da.load_dataset, (ValueError,)),
         "TOML": Kind(toml, read_system_file, (ValueError,)),
-        "CSV": Kind(table.encode(), lambda path: training_columns(read_table(path), "y", None, path), (ValueError,)),
+        "CSV": Kind(table.encode(), _use_table, (ValueError,)),
+        **tables,
         "results": Kind(metrics, _use_results, (ValueError,)),
     }
+
+
+def _use_table(path: Path) -> None:
+    training_columns(read_table(path), "y", None, path, texts=True)
 
 
 def _use_results(path: Path) -> None:
@@ -198,15 +216,16 @@ def tried(kind: Kind, path: Path) -> tuple[str, str]:
     return "read", ""
 
 
-def campaign(count: int, seed: int) -> Tally:
+def campaign(count: int, seed: int, names: Sequence[str] = ()) -> Tally:
     """Read `count` mutated files of each kind."""
-    tally, chance, memory = Tally(7 * count), random.Random(seed), 0
+    chance, memory = random.Random(seed), 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        good = kinds(folder)
+        good = {what: kind for what, kind in kinds(folder).items() if what in names or not names}
+        tally = Tally(len(good) * count)
         for number in range(count):
             for what, kind in good.items():
-                path = folder / f"mutated.{what}"
+                path = folder / f"mutated.{SUFFIXES.get(what, what)}"
                 own = kind.own is not None and chance.random() < 0.7
                 path.write_bytes(forged(kind.content, str(kind.own), chance) if own else damaged(kind.content, chance))
                 tally.add(what, *tried(kind, path))
@@ -221,4 +240,6 @@ def campaign(count: int, seed: int) -> Tally:
 
 
 if __name__ == "__main__":
-    run("files", campaign, count=10_000)
+    words = list(itertools.takewhile(lambda word: not word.startswith("-"), sys.argv[1:]))
+    chosen = functools.update_wrapper(functools.partial(campaign, names=words), campaign)
+    run("files", chosen, count=10_000, arguments=sys.argv[1 + len(words) :])

@@ -72,30 +72,37 @@ def studies(
     count: int, seed: int, names: Sequence[str] = tuple(SYSTEMS), truths: int = 64, only: Sequence[str] = ()
 ) -> Tally:
     """Run every filter of the studies through `count` windows of each of 64 truths, and count the lost runs."""
-    tally, practice_key, test_key, run_key = Tally(len(names)), *jax.random.split(jax.random.key(seed), 3)
-    for name in names:
-        make, members = SYSTEMS[name]
-        system = make()
+    practice_key, test_key, run_key = jax.random.split(jax.random.key(seed), 3)
+    systems = {name: SYSTEMS[name][0]() for name in names}
+    filters = {
+        name: [one for one in classical_filters(system).values() if one.name in only or not only]
+        for name, system in systems.items()
+    }
+    pretrained = [name for name, system in systems.items() if system.places is not None and not only]
+    tally = Tally(sum(map(len, filters.values())) + len(pretrained))
+    for name, system in systems.items():
+        members = SYSTEMS[name][1]
         practice = da.make_trials(system, min(count, 100), truths=4, members=members, key=practice_key)
         trials = da.make_trials(system, count, truths=truths, members=members, key=test_key)
-        filters = {
-            title: one.at(one.tune(system, practice, min(count, 100) // 5, run_key))
-            for title, one in classical_filters(system).items()
-            if title in only or not only
-        }
-        if system.places is not None and not only:
-            filters["LocalEnNF, pretrained"] = da.LocalEnNF.pretrained().at(system)
-        truth, second_half = np.asarray(trials.twins.truth), slice(count // 2, None)
-        for title, filter in filters.items():
-            done = da.run_trials(filter, system, trials, record=da.keep_mean, key=run_key)
-            diverged = np.asarray(done.diverged) >= 0
-            error = np.sqrt(np.mean((np.asarray(done.kept) - truth)[:, second_half] ** 2, axis=(1, 2)))
-            for lost, size in zip(diverged.tolist(), error.tolist(), strict=True):
-                finite = np.isfinite(size)
-                end = "not better than climatology" if not size < truth.std() else "kept"
-                tally.add(f"{name}, {title}, N = {members}", "diverged" if lost else end if finite else "not finite")
-        tally.step()
+        for one in filters[name]:
+            filter = one.at(one.tune(system, practice, min(count, 100) // 5, run_key))
+            lose(tally, f"{name}, {one.name}, N = {members}", filter, system, trials, run_key)
+        if name in pretrained:
+            filter = da.LocalEnNF.pretrained().at(system)
+            lose(tally, f"{name}, LocalEnNF, pretrained, N = {members}", filter, system, trials, run_key)
     return tally
+
+
+def lose(tally: Tally, what: str, filter: da.Filter, system: da.System, trials: da.Trials, key: jax.Array) -> None:
+    """Run a filter on all trials, and count how each of them ended."""
+    done = da.run_trials(filter, system, trials, record=da.keep_mean, key=key)
+    truth, diverged = np.asarray(trials.twins.truth), np.asarray(done.diverged) >= 0
+    second_half = slice(truth.shape[1] // 2, None)
+    error = np.sqrt(np.mean((np.asarray(done.kept) - truth)[:, second_half] ** 2, axis=(1, 2)))
+    for lost, size in zip(diverged.tolist(), error.tolist(), strict=True):
+        end = "not better than climatology" if not size < truth.std() else "kept"
+        tally.add(what, "diverged" if lost else end if np.isfinite(size) else "not finite")
+    tally.step()
 
 
 if __name__ == "__main__":

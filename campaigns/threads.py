@@ -1,8 +1,13 @@
-"""Many threads in one process, each call with a limit of time: nothing hangs, and all get the same bits."""
+"""Many threads in one process, each call with a limit of time: nothing hangs, and all get the same bits.
 
+`threads.py one` does so on one core only, `threads.py all` on all.
+"""
+
+import functools
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tables import Tally, run
@@ -67,13 +72,14 @@ POOLS = {
 THREADS = 8
 PATIENCE = 600  # seconds without the end of any call after which the process hangs
 WHATS = ("predict", "sample_y", "cycle", "run_trials", "fit")
+CORES = {"all": False, "one": True}  # whether the process is restricted to one
 
 
-def campaign(count: int, seed: int) -> Tally:
+def campaign(count: int, seed: int, cores: Sequence[bool] = tuple(CORES.values())) -> Tally:
     """Make `count` calls of each function by each of 8 threads, on all cores and on one."""
     cases = [
         (one_core, pool, what)
-        for one_core in (False, True)
+        for one_core in cores
         for pool in POOLS
         for what in (WHATS if pool == "threads" else WHATS[:1])
     ]
@@ -104,4 +110,8 @@ def campaign(count: int, seed: int) -> Tally:
 
 
 if __name__ == "__main__":
-    run("threads", campaign, count=200)
+    word = sys.argv[1] if len(sys.argv) > 1 else ""
+    chosen: Callable[[int, int], Tally] = campaign
+    if word in CORES:
+        chosen = functools.update_wrapper(functools.partial(campaign, cores=[CORES[word]]), campaign)
+    run("threads", chosen, count=200, arguments=sys.argv[1 + (word in CORES) :])

@@ -73,6 +73,20 @@ def test_values_that_are_not_finite_are_refused(model, value, tmp_path):
         load_regressor(forged(model, tmp_path / "m", change_tensors=change))
 
 
+@pytest.mark.parametrize("value", [1e200, 1e-200])
+def test_a_scale_whose_square_is_no_number_is_refused(model, value, tmp_path):
+    """It was an OverflowError of the first prediction."""
+    names = [name for name in unpack_tensors(model, kind="module", source="good")[0] if "target_scale" in name]
+    assert names
+
+    def change(tensors):
+        for name in names:
+            tensors[name] = np.full_like(tensors[name], value)
+
+    with pytest.raises(PersistenceError, match="scale of the targets"):
+        load_regressor(forged(model, tmp_path / "m", change_tensors=change))
+
+
 def test_another_type_of_numbers_and_a_number_beyond_floats_are_refused(tmp_path):
     filter = da.LETKF(da.Neighbours.within(2.0, np.arange(3.0)[:, None], np.zeros((1, 1))), 2.0)
     da.save_filter(tmp_path / "f", filter)

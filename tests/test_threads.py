@@ -77,6 +77,44 @@ def test_threads_end(code, seconds):
     assert done.returncode == 0, done.stderr
 
 
+FORKED = """
+import multiprocessing
+import jax
+import numpy as np
+from bieqno import PretrainedGGPRegressor, assimilation as da
+
+x = np.linspace(0, 1, 30)[:, None]
+y = np.sin(6 * x[:, 0])
+prior = np.asarray(jax.random.normal(jax.random.key(0), (8, 40)))
+observed = da.Observation(range(0, 40, 2), 1.0).window(np.zeros(20))
+calls = (
+    lambda: PretrainedGGPRegressor(correction=False).fit(x, y),
+    lambda: da.ETKF()(prior, observed, key=jax.random.key(1)),
+)
+
+def refused(call):
+    try:
+        call()
+    except RuntimeError as error:
+        raise SystemExit(3 if "forked" in str(error) else 4)
+
+for call in calls:
+    child = multiprocessing.get_context("fork").Process(target=refused, args=(call,))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 3, child.exitcode
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
+def test_a_process_that_is_forked_after_use_says_so_and_does_not_hang(tmp_path):
+    """Fits and analyses waited for ever for threads that a fork does not have."""
+    script = tmp_path / "forked.py"
+    script.write_text(FORKED)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 SPAWNED = """
 import multiprocessing
 import numpy as np

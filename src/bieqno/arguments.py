@@ -6,6 +6,8 @@ Inside `jit`, `vmap` and `grad` values are not known, and only shapes and types 
 import functools
 import inspect
 import math
+import os
+import sys
 import typing
 from collections.abc import Callable
 from numbers import Integral, Real
@@ -23,6 +25,27 @@ _KINDS = {
     "int32": "whole numbers",
     "bool": "truth values",
 }  # by a type that the annotation allows
+
+
+_forked = False  # from a process that had used JAX
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _forked or bool(getattr(sys.modules.get("jax._src.xla_bridge"), "_backends", None))
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(after_in_child=_note_fork)
+
+
+def refuse_fork() -> None:
+    """Refuse to run JAX in a process that was forked after it was used: its threads are gone, and it would wait for ever."""
+    if _forked:
+        raise RuntimeError(
+            "this process was forked from one that had used JAX, and would hang; start processes by "
+            "multiprocessing.get_context('spawn'), or use joblib's default backend"
+        )
 
 
 class _Expected(NamedTuple):
@@ -81,6 +104,7 @@ def checked(*missing: str, finite: bool = True) -> Callable[[F], F]:
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
+            refuse_fork()
             bound, sizes = signature.bind(*args, **kwargs), dict[str, int]()
             for name, value in bound.arguments.items():
                 if name not in expected:

@@ -38,8 +38,10 @@ from bieqno.assimilation import (
     tuning_dataset,
 )
 from bieqno.assimilation import trials as trials_module
+from bieqno.assimilation.streams import read_chunks
 from bieqno.assimilation.trials import usable_cores
 from bieqno.lab.report import plot_rank_histogram, plot_run, plot_spread_error
+from bieqno.persistence.hdf5 import check_heaps
 from bieqno.scores import rmse
 
 KEY = jax.random.key(0)
@@ -389,3 +391,25 @@ def test_a_damaged_dataset_is_one_error_of_one_line(tmp_path):
     assert refused
     with pytest.raises(FileNotFoundError):
         load_dataset(tmp_path / "missing.nc")
+
+
+def test_a_heap_with_an_entry_of_no_length_is_refused(tmp_path):
+    """On such a file HDF5 itself does not come back, and Ctrl-C does not reach Python."""
+    twin = simulate(SYSTEM, 5, key=KEY)
+    run = cycle(ETKF(), SYSTEM, jax.random.normal(KEY, (4, 3)) + twin.truth[0], twin.observations, key=KEY)
+    save_dataset(to_dataset(run, twin), tmp_path / "run.nc")
+    content = bytearray((tmp_path / "run.nc").read_bytes())
+    check_heaps(tmp_path / "run.nc")
+    entry = end = content.index(b"GCOL") + 16
+    while content[entry : entry + 2] != bytes(2):  # up to what is free
+        entry += 16 + -(-int.from_bytes(content[entry + 8 : entry + 16], "little") // 8) * 8
+    assert entry > end
+    for length in (
+        0,
+        int.from_bytes(content[entry + 8 : entry + 16], "little") - 512,
+    ):  # the rest is zero, and so free, too
+        content[entry + 8 : entry + 16] = length.to_bytes(8, "little")
+        (tmp_path / "damaged.nc").write_bytes(content)
+        for read in (load_dataset, lambda path: next(read_chunks(path))):
+            with pytest.raises(ValueError, match="global heap has an entry of no length"):
+                read(tmp_path / "damaged.nc")

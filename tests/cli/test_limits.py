@@ -40,7 +40,7 @@ def setup(tmp_path):
     [
         # The runs of the teacher alone would just have fitted in, but not what is computed from them.
         ("teacher_members = 4", "teacher_members = {}", "[training]: this needs"),
-        ("width = 4", "width = 100000000", "'width' in [filter]: this needs"),
+        ("width = 4", "width = 100000000", "'width' and 'depth' in [filter]: this needs"),
     ],
 )
 def test_a_training_beyond_the_machine_is_refused_at_once(bieqno, setup, tmp_path, monkeypatch, old, new, said):

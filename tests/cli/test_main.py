@@ -120,6 +120,22 @@ def test_a_folder_is_written_by_one_process_at_a_time(tmp_path):
         assert not list(tmp_path.iterdir())
 
 
+def test_a_folder_that_its_last_owner_removed_is_no_lock(tmp_path, monkeypatch):
+    """Between our opening and our lock it was removed and made anew: both processes would have held a lock."""
+    import fcntl
+
+    lock = fcntl.flock
+
+    def late(opened, how):
+        (tmp_path / "kept").rmdir()
+        (tmp_path / "kept").mkdir()
+        lock(opened, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with pytest.raises(ValueError, match="another bieqno is writing"), alone(tmp_path / "kept"):
+        pass
+
+
 def test_a_cache_that_cannot_be_written_is_one_warning(tmp_path):
     (tmp_path / "file").touch()
     done = run("info", BIEQNO_CACHE=str(tmp_path / "file" / "cache"))

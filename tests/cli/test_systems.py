@@ -295,6 +295,11 @@ def test_places_say_where_variables_and_observations_are(folder, tmp_path):
         ("period = 12.0", "period = [12.0, 3.0]", "'period' has 2 numbers, 'positions' have 1 coordinates"),
         ("burn_in = 2", "burn_in = 12", "it is 12 of 12 'windows'"),
         ("seed = 0", "seed = ", "setup.toml: Invalid value"),
+        ("seed = 0", f"seed = {10**20}", "'seed' is at most 4294967295, got 1000"),
+        ("channels = 2", f"channels = {10**9}", "'width' and 'channels' in [filter]: this needs"),
+        ("tuning_truths = 2", f"tuning_truths = {10**9}", "[compare]: this needs"),
+        ("steps = 4", f"steps = 4\nunroll = {10**9}", "[training]: this needs"),
+        ("windows = 4", f"windows = {10**9}", "[validation]: this needs"),
         (
             "my_model:observation",
             'my_model:observation"\nplaces = "my_model:state',
@@ -375,6 +380,15 @@ def test_files_that_do_not_fit(bieqno, folder, tmp_path):
     assert "rows are 0.3 apart in time, a window of" in tried(data.isel(time=slice(None, None, 2))).err
     assert "did you mean 'observed'?" in tried(data, "--variable", "obseved").err
     assert "which variable" in tried(data.rename(observed="seen")).err
+    assert "has no window" in tried(data.isel(time=slice(0))).err
+    assert "beyond single precision" in tried(data.assign(observed=1e300 * data["observed"].astype(float))).err
+    analysis = xr.Dataset({"posterior": (("time", "member", "state"), np.zeros((0, 3, 12)))})  # of no window
+    for wrong in (analysis, analysis.transpose(), xr.ones_like(analysis).astype(str)):
+        wrong.to_netcdf(tmp_path / "start.nc", engine="h5netcdf")
+        assert "holds no analysis" in tried(data, "--start", tmp_path / "start.nc").err
+    whole = xr.Dataset({"posterior": (("time", "member", "state"), np.zeros((1, 3, 12)))}, attrs={"last_window": "x"})
+    whole.to_netcdf(tmp_path / "start.nc", engine="h5netcdf")
+    assert "'last_window' should be a whole number" in tried(data, "--start", tmp_path / "start.nc").err
     dated = data.assign_coords(time=[f"day {k}" for k in range(data.sizes["time"])])
     assert "times should be numbers or dates" in tried(dated).err
     (tmp_path / "obs.nc").write_text("no netCDF")

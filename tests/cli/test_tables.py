@@ -1,7 +1,9 @@
 import json
 import re
 import resource
+import shlex
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 
 from bieqno.cli.table_files import pick, read_table, training_columns, write_table
 from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, load_regressor
+from bieqno.regression.frames import FrameEncoder
 
 pytestmark = pytest.mark.standard_promotion("the command runs as a user has it, with code of the user's own")
 QUICK = ("--trained", "--steps", 20, "--members", 1)
@@ -342,6 +345,57 @@ def test_predictions_go_to_standard_output(bieqno, table, model):
     assert "mean,sd" in done.out.splitlines()[0]
     assert "written to standard output" in done.err
     assert len(done.out.splitlines()) == 31
+
+
+@pytest.mark.parametrize(("stream", "said"), [(">&-", "is closed"), (">/dev/full", "No space left on device\n")])
+def test_predictions_that_cannot_be_printed_are_an_error(table, model, stream, said):
+    """With standard output closed they went nowhere, and were said to be written."""
+    command = [Path(sys.executable).with_name("bieqno"), "predict", model, table, "--out", "-"]
+    shell = ["sh", "-c", f"{shlex.join(map(str, command))} {stream}"]
+    done = subprocess.run(shell, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert "Errno" not in done.stderr
+
+
+def test_only_tables_go_to_standard_output(bieqno, table, tmp_path, monkeypatch):
+    """Other commands made a file of that name."""
+    monkeypatch.chdir(tmp_path)
+    for command in ("fit", "evaluate"):
+        done = bieqno(command, table, "--target", "y", "--out", "-")
+        assert (done.code, "only tables go to standard output" in done.err) == (1, True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_samples_beyond_the_machine_are_refused_at_once(bieqno, table, model, tmp_path):
+    done = bieqno("predict", model, table, "--out", tmp_path / "out.csv", "--samples", 10**10)
+    assert (done.code, "--samples: this needs" in done.err) == (1, True)
+
+
+def test_whole_numbers_beyond_64_bits_are_numbers(tmp_path, capsys):
+    path = write_rows(tmp_path / "t.csv", "a,y", [f"{k * 10**30},{k}" for k in range(1, 9)])
+    inputs, _ = training_columns(read_table(path), "y", None, path)
+    assert inputs["a"].tolist() == [float(k * 10**30) for k in range(1, 9)]
+    assert not capsys.readouterr().err
+
+
+def test_times_with_a_zone_are_times_in_utc():
+    zoned = pd.date_range("2024-12-01", periods=6, tz="Europe/Berlin")
+    found = FrameEncoder.of_all(pd.DataFrame({"day": zoned})).encode(pd.DataFrame({"day": zoned}))
+    plain = pd.DataFrame({"day": zoned.tz_convert("UTC").tz_localize(None)})
+    np.testing.assert_array_equal(found, FrameEncoder.of_all(plain).encode(plain))
+
+
+def test_damaged_parquet_files_are_one_line(tmp_path):
+    """Of 4,000 damaged files some ended in a KeyError or TypeError of pandas: in its metadata names and types are texts."""
+    pytest.importorskip("pyarrow")
+    path = tmp_path / "t.parquet"
+    pd.DataFrame({"a": [1.0, 2.0], "y": [1.0, 2.0]}).to_parquet(path)
+    content = bytearray(path.read_bytes())
+    content[content.index(b"ImluZGV4") + 4] ^= 1  # "index_columns" in base 64
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"cannot read .* as Parquet"):
+        read_table(path)
 
 
 def test_outputs_that_are_no_regular_file(bieqno, table, model):

@@ -15,6 +15,7 @@ from bieqno import scores
 from bieqno.arguments import checked
 from bieqno.assimilation.tuning import Tuning
 from bieqno.assimilation.twin import Run, Twin
+from bieqno.persistence.hdf5 import check_heaps
 from bieqno.persistence.tensorfile import replace_file
 
 if TYPE_CHECKING:
@@ -141,6 +142,7 @@ def load_dataset(path: str | Path) -> Dataset:
     with Path(path).open("rb"):  # its errors name the file; those of h5py are a line of library terms
         pass
     try:
+        check_heaps(Path(path))
         return _xarray().load_dataset(path, engine="h5netcdf")
     except (ImportError, MemoryError):
         raise

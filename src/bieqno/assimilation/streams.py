@@ -19,6 +19,7 @@ from bieqno.assimilation.division import divide
 from bieqno.assimilation.protocols import Filter
 from bieqno.assimilation.system import System
 from bieqno.assimilation.twin import Observations, Record, Run, cycle, keep_moments
+from bieqno.persistence.hdf5 import check_heaps
 
 CHUNK = 2**18  # numbers of a field that a file keeps together
 
@@ -88,6 +89,7 @@ def read_chunks(
     """
     if windows < 1:
         raise ValueError(f"a piece has at least one window, got windows={windows}")
+    check_heaps(Path(path))
     with netcdf().File(path, "r") as file:
         if variable not in file.variables:
             raise ValueError(f"{path} has no variable {variable!r}; there are {', '.join(file.variables)}")

@@ -106,8 +106,8 @@ def run_app() -> None:
             typer.echo(BUG, err=True)
             sys.exit(EX_SOFTWARE)
         said = "there is not enough memory for this" if exhausted else str(error)
-        if isinstance(error, OSError) and error.filename is not None:
-            said = f"{error.filename}: {error.strerror}"
+        if isinstance(error, OSError) and error.strerror:  # without the number of the error
+            said = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
         typer.echo(f"bieqno: {said}\n(`bieqno --debug ...` shows the traceback)", err=True)
         sys.exit(1)
 

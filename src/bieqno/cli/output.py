@@ -100,16 +100,18 @@ def alone(folder: Path) -> Iterator[None]:
     except ImportError:  # Windows: two processes are not kept apart
         yield
         return
+    busy = f"another bieqno is writing to {folder}; wait for its end, or name another --out"
     opened = os.open(folder, os.O_RDONLY)
     try:
         try:
             fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ValueError(
-                f"another bieqno is writing to {folder}; wait for its end, or name another --out"
-            ) from None
+            raise ValueError(busy) from None
         except OSError:  # file systems without locks
             pass
+        # Its last owner may have removed it between our opening and our lock, which is then on a folder that is not there.
+        if not folder.is_dir() or not os.path.samestat(os.fstat(opened), folder.stat()):
+            raise ValueError(busy)
         yield
     finally:
         os.close(opened)
@@ -120,6 +122,8 @@ def check_writable(path: Path, *inputs: Path | None, beside: bool = False) -> No
 
     What is there and no regular file, such as a pipe, is written to; `beside` says that other files are written beside it.
     """
+    if str(path) == "-":
+        raise ValueError("only tables go to standard output; name a file with --out")
     if path.exists() and not (path.is_file() or path.is_dir()):
         if beside:
             raise ValueError(f"{path} is no regular file, and more is written beside it; name a file with --out")

@@ -48,7 +48,11 @@ def read_table(path: Path) -> pd.DataFrame:
 def write_table(path: Path, frame: pd.DataFrame) -> None:
     """Write a table, or leave the old file as it was; a path of - is standard output."""
     if str(path) == STANDARD_OUTPUT:
-        return frame.to_csv(sys.stdout, index=False)
+        if sys.stdout is None:  # closed by whoever started the command; pandas would write to nowhere
+            raise OSError("standard output is closed")
+        frame.to_csv(sys.stdout, index=False)
+        sys.stdout.flush()  # a disk may be full
+        return
     suffix, buffer = path.suffix.lower(), io.BytesIO()
     try:
         if suffix in _PARQUET:
@@ -59,7 +63,7 @@ def write_table(path: Path, frame: pd.DataFrame) -> None:
             buffer.write(frame.to_csv(index=False).encode())
     except ImportError as error:
         raise ImportError(_NEEDS_PYARROW if suffix in _PARQUET else _NEEDS_OPENPYXL) from error
-    return replace_file(path, buffer.getvalue())
+    replace_file(path, buffer.getvalue())
 
 
 def pick(asked: str, columns: Sequence[str], source: Path) -> list[str]:
@@ -189,11 +193,14 @@ def _without_marks(frame: pd.DataFrame, source: Path) -> pd.DataFrame:
     ):
         there = frame[name].dropna()
         parsed = pd.to_numeric(there.astype(str), errors="coerce")
-        if len(there) and _MOSTLY * len(there) <= parsed.notna().sum() < len(there):
+        if len(there) and _MOSTLY * len(there) <= parsed.notna().sum():
             marks = there[parsed.isna()]
-            shown = ", ".join(repr(text[:30]) for text in marks.astype(str).unique()[:3])
-            warn(f"{len(marks)} values of column {name!r} of {source} are no numbers ({shown}) and count as missing")
-            frame[name] = pd.to_numeric(frame[name].astype(str), errors="coerce")
+            if len(marks):  # there are none in a column of whole numbers beyond 64 bits
+                shown = ", ".join(repr(text[:30]) for text in marks.astype(str).unique()[:3])
+                warn(
+                    f"{len(marks)} values of column {name!r} of {source} are no numbers ({shown}) and count as missing"
+                )
+            frame[name] = pd.to_numeric(frame[name].astype(str), errors="coerce").astype(float)
     return frame
 
 
@@ -219,7 +226,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         raise ImportError(_NEEDS_PYARROW) from error
     except (FileNotFoundError, PermissionError, IsADirectoryError):
         raise
-    except (ValueError, OSError) as error:
+    except Exception as error:  # its metadata are names and types as text, in which anything may be wrong
         raise ValueError(f"cannot read {path} as Parquet: {error}") from error
 
 

@@ -102,6 +102,10 @@ def predict(
         check_writable(out, model, table)
     fitted = load_regressor(model)
     frame = read_table(table)
+    if samples:
+        from bieqno.lab.system_files.reading import check_memory
+
+        check_memory("--samples", 2 * len(frame) * samples)  # of eight bytes
     coded = () if fitted.encoder_ is None else [one.name for one in fitted.encoder_.columns if one.kind != "number"]
     X = numbers(frame, known_inputs(fitted, frame, model, table), table, coded)
     # A model that was fitted in Python to an array does not know what a missing value may be.

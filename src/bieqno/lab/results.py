@@ -30,6 +30,7 @@ import xarray as xr
 from matplotlib import rc_context
 
 from bieqno.lab.texts import json_text, known_to_json
+from bieqno.persistence.hdf5 import check_heaps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -164,6 +165,7 @@ def read_result(folder: str | os.PathLike[str]) -> Result:
         raise ValueError(f"expected settings by name in {CONFIG_FILE}, got {type(config).__name__}")
     with ExitStack() as stack:
         path = folder / ARRAYS_FILE  # not every experiment has any
+        check_heaps(path)
         groups = xr.open_groups(path, engine="h5netcdf").items() if path.exists() else ()
         opened = {name.removeprefix("/"): stack.enter_context(group) for name, group in groups}
         # A group that only holds others is empty.

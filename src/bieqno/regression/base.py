@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from bieqno import persistence
+from bieqno.arguments import refuse_fork
 from bieqno.compilation import use_compilation_cache
 from bieqno.gaussian import AbstractGaussian
 from bieqno.persistence import PersistenceError
@@ -113,6 +114,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
 
         A fit that fails, for whatever reason, leaves the estimator as it was: unfitted, or with its earlier fit whole.
         """
+        refuse_fork()
         before = dict(self.__dict__)
         use_compilation_cache()
         try:
@@ -205,6 +207,7 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         Without a `random_state` the seed that `fit` drew from the estimator's own is used: equal calls, equal samples.
         """
         rows = self._possible_inputs(X)
+        refuse_fork()
         if index(n_samples) < 1:
             raise ValueError(f"n_samples must be at least 1, got {n_samples}")
         random = check_random_state(self.seed_ if random_state is None else random_state)

@@ -46,6 +46,10 @@ class Scaling(eqx.Module):
         scales = np.append(self.input_scale, self.target_scale)
         if not (np.all(scales > 0) and np.isfinite(np.concatenate([*map(np.ravel, parts[::2]), scales[-1:]])).all()):
             raise ValueError(f"scales are positive, that of the targets and shifts are finite; got {scales}")
+        if not 1 / LARGEST <= self.target_scale <= LARGEST:  # as in every fit; its square is a number
+            raise ValueError(
+                f"the scale of the targets is at most {LARGEST:g}, and its inverse; got {self.target_scale}"
+            )
 
     @classmethod
     def of(cls, X: np.ndarray, y: np.ndarray) -> "Scaling":

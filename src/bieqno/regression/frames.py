@@ -6,6 +6,7 @@ day where the data cover enough of them. A missing number becomes the median, wi
 from lacked it; if none did, predictions are averaged over what it may be.
 """
 
+from datetime import UTC
 from typing import Any
 
 import equinox as eqx
@@ -157,9 +158,14 @@ def _read(name: str, values: Any) -> tuple[str, np.ndarray]:
         return "number", _finite(name, np.array([np.nan if value is None else float(value) for value in objects]))
     if there and all(hasattr(value, "isoformat") and hasattr(value, "year") for value in there):
         return "time", _days(
-            np.array([np.datetime64("NaT") if value is None else np.datetime64(value) for value in objects])
+            np.array([np.datetime64("NaT") if value is None else np.datetime64(_in_utc(value)) for value in objects])
         )
     return "category", objects
+
+
+def _in_utc(time: Any) -> Any:
+    """Return a date or time without a time zone, which NumPy has none of."""
+    return time if getattr(time, "tzinfo", None) is None else time.astimezone(UTC).replace(tzinfo=None)
 
 
 def _missing(value: Any) -> bool:

@@ -10,7 +10,14 @@ import shutil
 import subprocess
 import time
 
+import pytest
+
 PROGRAM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+# Where a browser must be there, as in .ci/run, its absence is an error and no reason to skip.
+needed = pytest.mark.skipif(
+    PROGRAM is None and os.environ.get("BIEQNO_BROWSER_TESTS") != "required",
+    reason="there is no Chromium on this machine",
+)
 _FLAGS = (
     "--headless",
     "--no-sandbox",

@@ -1,6 +1,5 @@
 """The page: complete without a browser, and alive in one."""
 
-import os
 import re
 import shutil
 import time
@@ -15,11 +14,7 @@ from bieqno.lab.report.page import build_page, write_page
 from bieqno.lab.report.style import style_of
 from bieqno.lab.studies import EXPERIMENTS, Result, Row, demo, write_result
 
-# Where a browser must be there, as in .ci/run, its absence is an error and no reason to skip.
-needs_browser = pytest.mark.skipif(
-    chromium.PROGRAM is None and os.environ.get("BIEQNO_BROWSER_TESTS") != "required",
-    reason="there is no Chromium on this machine",
-)
+needs_browser = chromium.needed
 
 
 DRAWN = {
@@ -130,13 +125,6 @@ def test_two_results_of_one_experiment_are_not_mixed(tmp_path):
     shutil.copytree(folder, tmp_path / "step-1d-before")
     with pytest.raises(ValueError, match="both hold step-1d"):
         write_page(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    found = chromium.Chromium(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
 
 
 @pytest.fixture(params=[(1100, "light"), (1100, "dark"), (390, "light"), (390, "dark")], ids=lambda p: f"{p[0]}-{p[1]}")

@@ -1,11 +1,16 @@
 """The pages of `bieqno evaluate` and `bieqno compare`: complete in one file, and what users wrote is text."""
 
+import re
+
+import chromium
 import numpy as np
 import pytest
 import xarray as xr
 
 from bieqno.lab.compare import Case, Outcome
-from bieqno.lab.report import comparison_page, plain_pages
+from bieqno.lab.report import comparison_page, plain_pages, record_page
+from bieqno.lab.report.page import build_page
+from bieqno.lab.studies import Result, Row
 from bieqno.lab.user_comparisons import Evaluation
 
 EVIL = "<img src=x onerror=alert(1)> & $title"
@@ -83,8 +88,9 @@ def test_predictions_are_compared_at_the_same_ensemble_size(entries):
     assert [row[1:] for row in many[1]] == [["✕2"] * 3] * 2
 
 
-def test_comparison_page_is_one_file_of_text(entries):
-    arrays = xr.Dataset(
+@pytest.fixture
+def arrays(entries):
+    return xr.Dataset(
         {
             "truth": (("run", "time", "state"), np.ones((2, 5, 3))),
             "mean": (("entry", "run", "time", "state"), np.stack([one.kept[0]["mean"] for one in entries])),
@@ -96,6 +102,9 @@ def test_comparison_page_is_one_file_of_text(entries):
             "time": np.arange(5.0),
         },
     )
+
+
+def test_comparison_page_is_one_file_of_text(entries, arrays):
     page = comparison_page.comparison_page(entries, arrays, burn_in=1, command=EVIL, setup_text=EVIL)
     assert "<img src=x" not in page
     assert page.count("&lt;img src=x onerror=alert(1)&gt; &amp; $title") == 2
@@ -103,3 +112,57 @@ def test_comparison_page_is_one_file_of_text(entries):
     for words in ("inflation 1.05", "0.50 ✕1", "-5.00 ±1.00", "without the first 1", "Calibration of the spread"):
         assert words in page
     assert page.count("<figure data-chart") == page.count('class="static"') == page.count('download="') == 3
+
+
+def a_record_page(text):
+    values, pit = np.sin(np.arange(40.0)), np.linspace(0.01, 0.99, 40)
+    series = {"observed": values, "mean": values + 0.1, "spread": np.full(40, 0.2)}
+    data = xr.Dataset({name: ("time", own) for name, own in series.items()}, {"time": np.arange(40.0)})
+    kept = {"log_score": -values, "crps": values, "pit": pit}
+    found = {"filter": kept, text: kept}
+    return record_page.record_page(data, found, title=text, command=text, setup_text=text)
+
+
+def a_report(text):
+    rows = (
+        Row.of("N=2", text, "relative_rmse", [0.5], ensemble_size=2, protocol="paper"),
+        Row.of(text, text, text, [0.5]),
+    )
+    return build_page([(Result("lorenz63", text, 0, rows, config={"command": text, text: text}), {})])
+
+
+@chromium.needed
+@pytest.mark.parametrize("kind", ["evaluation", "comparison", "record", "report"])
+def test_hostile_names_are_text_in_the_browser(browser, found, entries, arrays, kind, tmp_path):
+    """Of columns, targets, files, methods and commands, on every kind of page, also where the policy allows all scripts."""
+    act = "document.title='changed'"
+    text = (
+        f'</title></style>--></script><script>{act}</script><img src=x onerror="{act}"><b id=evil>\'<svg onload={act}>'
+    )
+    page = {
+        "evaluation": lambda: plain_pages.evaluation_page(found, source=text, target=text, inputs=[text], command=text),
+        "comparison": lambda: comparison_page.comparison_page(
+            [entry("<b id=evil>X", 4, [0.2, 0.3]), *entries[1:]],
+            arrays.assign_coords(method=("entry", ["<b id=evil>X", "EnKF tuned"] * 2)),
+            burn_in=1,
+            command=text,
+            setup_text=text,
+        ),
+        "record": lambda: a_record_page(text),
+        "report": lambda: a_report(text),
+    }[kind]()
+    policy = re.search(r'<meta http-equiv="?Content-Security-Policy"?[^>]*>', page)
+    assert policy
+    assert "default-src 'none'" in policy.group()
+    for number, content in enumerate((page, page.replace(policy.group(), ""))):
+        path = tmp_path / f"{number}.html"
+        path.write_text(content, encoding="utf-8")
+        browser.open(path, width=900, height=900, theme="light")
+        for figure in browser.run("[...document.querySelectorAll('[data-chart]')].map(figure => figure.id)"):
+            browser.run(f"document.getElementById('{figure}').scrollIntoView()")
+            browser.wait(f"document.getElementById('{figure}').querySelector('.main-svg, canvas') !== null")
+        assert browser.run("document.title") != "changed"
+        assert browser.run("document.getElementById('evil')?.parentElement.outerHTML.slice(0, 300)") is None
+        assert text.split("<b")[0] in browser.run("document.body.innerText + document.title")
+        assert browser.requests() == [path.as_uri()]
+        assert browser.complaints() == []

@@ -11,6 +11,8 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
+from bieqno.persistence.hdf5 import check_heaps
+
 PLACES = ("state_in", "state_out", "inputs", "seed", "member", "window", "folder")
 _ENDINGS = {"binary": "bin", "netcdf": "nc"}
 
@@ -104,6 +106,7 @@ class Program:
             if path.stat().st_size != 8 * size:
                 raise ValueError(f"{path.name} should hold {size} numbers of 64 bits, got {path.stat().st_size} bytes")
             return np.fromfile(path, np.float64)
+        check_heaps(path)
         with _h5netcdf().File(path, "r") as file:
             if "state" not in file.variables or file.variables["state"].shape != (size,):
                 found = {name: variable.shape for name, variable in file.variables.items()}

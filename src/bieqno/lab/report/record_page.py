@@ -1,6 +1,7 @@
 """The page of ``bieqno assimilate`` on a record: how well values were predicted, beside what needs no model; what to do next."""
 
 from collections.abc import Mapping
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ def record_page(
         "One step ahead, each value before it was used; without the first windows. Predictions without a model were fitted to "
         "the very values they are scored on."
     )
-    steps = "".join(f"<li>{text}</li>" for text in next_steps(scored, pit, diverged))
+    steps = "".join(f"<li>{escape(text)}</li>" for text in next_steps(scored, pit, diverged))
     parts = {"scores": plain_table(score_table(scored), caption), "steps": f"<ul>{steps}</ul>"}
     drawn = {"bands": (_band_chart(data), _bands(data)), "pit": (_pit_chart(pit), _pit(pit))}
     verdict = f"{np.isfinite(pit).sum()} of {len(pit)} windows have a value of {title}."

@@ -167,7 +167,9 @@ def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
     n, m = len(state), named.find("observation", "object", lambda item: item.size(len(state)))
     for table, numbers in _numbers(settings).items():
         check_memory(f"{path}: [{table}]", n * numbers)
-    check_memory(f"{path}: 'width' in [filter]", settings.filter.width**2)
+    filter = settings.filter
+    for key in ("depth", "channels"):
+        check_memory(f"{path}: 'width' and '{key}' in [filter]", filter.width**2 * getattr(filter, key, 1))
     either = f"a state ({n},) or members (N, {n})"
     first = named.find("ensemble", "first", lambda item: check_array(item, either, (n,), (None, n)))
     spread = settings.ensemble.spread
@@ -234,11 +236,15 @@ def _check_numbers(settings: Settings) -> None:
 
 def _numbers(settings: Settings) -> dict[str, int]:
     """Return how many states each table needs at once."""
-    compare, training = settings.compare, settings.training
-    needed = {"ensemble": settings.ensemble.members, "compare": max(compare.sizes) + compare.truths * compare.windows}
+    compare, training, validation = settings.compare, settings.training, settings.validation
+    series = max(compare.truths * compare.windows, compare.tuning_truths * compare.tuning_windows)
+    needed = {"ensemble": settings.ensemble.members, "compare": max(compare.sizes) + series}
+    needed["validation"] = (validation.truths or 1) * (validation.windows or 1)
     if isinstance(training, TruthTable):
-        return needed | {"training": max(training.sizes) * max(training.truths or (1,))}
-    return needed | {"training": training.truths * training.windows * training.teacher_members}
+        at_once = max(training.truths or (1,)) * (training.unroll or 1)
+        return needed | {"training": max(training.sizes) * at_once}
+    taught = training.truths * training.windows * training.teacher_members
+    return needed | {"training": max(taught, training.batch * max(training.sizes))}
 
 
 def check_memory(what: str, numbers: int) -> None:

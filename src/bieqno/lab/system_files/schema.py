@@ -13,6 +13,8 @@ from bieqno.lab.texts import did_you_mean
 
 T = TypeVar("T")
 
+LARGEST_COUNT = 2**32 - 1  # random keys take no larger seed, and no size beyond it is of use
+
 # A number with its lower bound.
 Count = Annotated[int, "at least", 1]
 Several = Annotated[int, "at least", 2]
@@ -209,6 +211,8 @@ def _expected(value: Any, hint: Any) -> str | None:
         base, relation, bound = arguments
         if isinstance(value, (int, float)) and abs(value) > 1e300:
             return "a number that is finite"
+        if base is int and isinstance(value, int) and value > LARGEST_COUNT:
+            return f"at most {LARGEST_COUNT}"
         compared = {"at least": operator.ge, "more than": operator.gt}[relation]  # neither is true of a NaN
         return _expected(value, base) or (None if compared(value, bound) else f"{relation} {bound}")
     if origin in (types.UnionType, typing.Union):

@@ -30,7 +30,8 @@ def read_observations(path: Path, file: SystemFile, variable: str | None = None)
         raise ValueError(f"{path} has no variable {variable!r}; {did_you_mean(variable, names)}")
     flat = ["observed"] if "observed" in names else [key for key in names if data[key].ndim == 2]
     if variable is None and len(flat) != 1:
-        raise ValueError(f"which variable of {path} was observed? Say --variable NAME; there are {', '.join(names)}")
+        listed = ", ".join(names) or "none"
+        raise ValueError(f"which variable of {path} was observed? Say --variable NAME; there are {listed}")
     found = data[variable or flat[0]]
     if found.ndim != 2 or found.dtype.kind not in "fiu":
         raise ValueError(f"{path}: {found.name!r} should hold numbers by time and observed value, got {found.dims}")
@@ -40,8 +41,16 @@ def read_observations(path: Path, file: SystemFile, variable: str | None = None)
     if found.shape[1] != m:
         raise ValueError(f"{path}: {found.name!r} has {found.shape[1]} values per window, {file.path} observes {m}")
     values = np.asarray(found.values, float)
+    if not len(values):
+        raise ValueError(f"{path}: {found.name!r} has no window")
+    large = np.abs(values[np.isfinite(values)])
+    if large.size and large.max() > np.finfo(np.float32).max:  # it would be infinite, and count as missing
+        raise ValueError(
+            f"{path}: {found.name!r} holds {large.max():g}, beyond single precision; write it in other units"
+        )
     _check_times(found, path, file)
-    has_truth = "truth" in data and data["truth"].shape == (len(values), file.system.size)
+    truth = data.get("truth")
+    has_truth = truth is not None and truth.shape == (len(values), file.system.size) and truth.dtype.kind in "fiu"
     return Series(Observations.of(jnp.asarray(values, float)), found, data["truth"].values if has_truth else None)
 
 
@@ -80,14 +89,18 @@ def analysis_dataset(
 def last_analysis(path: Path, file: SystemFile) -> tuple[Float[Array, "N n"], int]:
     """Return the last ensemble in a file that an earlier assimilation wrote, and the number of windows up to it."""
     data = load_dataset(path)
-    if "posterior" not in data or data["posterior"].dims != ("time", "member", "state"):
+    found = data.get("posterior")
+    if found is None or found.dims != ("time", "member", "state") or not found.size or found.dtype.kind not in "fiu":
         raise ValueError(f"{path} holds no analysis: expected 'posterior' by time, member and state")
-    last = data["posterior"].values[-1]
+    last = found.values[-1]
     if last.shape[1] != file.system.size:
         raise ValueError(f"{path} has {last.shape[1]} state variables, {file.path} has {file.system.size}")
     if not np.isfinite(last).all():
         raise ValueError(f"the assimilation in {path} diverged; there is nothing to continue from")
-    return jnp.asarray(last), int(data.attrs.get("last_window", data.sizes["time"]))
+    number = data.attrs.get("last_window", data.sizes["time"])
+    if np.size(number) != 1 or np.asarray(number).dtype.kind not in "iu":
+        raise ValueError(f"{path}: 'last_window' should be a whole number, got {number!r}")
+    return jnp.asarray(last, float), int(np.asarray(number).item())
 
 
 def _check_times(found: xr.DataArray, path: Path, file: SystemFile) -> None:

@@ -235,7 +235,7 @@ def fit_ard(
     # Each climb takes over from the one before how far a step goes along which axis, and so needs few steps of its own.
     first = max((few.climb(SHAPES[0], few.start(*start), 8, tied) for start in _STARTS), key=lambda end: end.value)
     best = few.climb(SHAPES[0], first.theta, 15, tied, first.axes)
-    found = {SHAPES[0]: best} | {shape: few.climb(shape, best.theta, 8, tied, best.axes) for shape in SHAPES[1:]}
+    found = {SHAPES[0]: best} | few.climb_others(SHAPES[0], best, 8, tied, best.axes)
     rows = len(few.targets)
     if len(chosen) > screen:
         ranked = sorted(found, key=lambda shape: -found[shape].value)

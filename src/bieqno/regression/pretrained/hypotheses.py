@@ -36,7 +36,9 @@ def draw_processes(
         return (process,)
     likelihood = Likelihood(process.inputs, process.targets, noise)
     best = np.concatenate([process.log_lengths, process.log_variances])
-    climbed = {shape: likelihood.climb(shape, best, 10, tied) for shape in SHAPES}
+    own = likelihood.climb(process.shape, best, 10, tied)
+    others = likelihood.climb_others(process.shape, own, 10, tied)
+    climbed = {shape: others.get(shape, own) for shape in SHAPES}
     highest = max(end.value for end in climbed.values())
     random = np.random.default_rng(0)
     draws: list[tuple[str, np.ndarray]] = []

@@ -22,6 +22,7 @@ SHAPES = ("matern52", "matern32", "eq", "matern12")
 CONSTANT = 1.0  # variance of the constant mean
 _WIDE = 9.0  # deviation of a prior of a logarithm that hardly says anything
 _TYPICAL_NOISE, _NOISE_WIDTH = 0.2, 1.5  # variance, and deviation of its logarithm: a prior with heavy tails
+_LOG_SOME_NOISE = math.log(0.03)
 _MATTERS = 10.0  # a length scale from which on an input hardly matters
 _COST = {"matern32": 3.0, "matern12": 8.0}  # of rough shapes, which among many inputs explain noise
 _LEAST_LOG_NOISE = 2 * math.log(MIN_NOISE)
@@ -98,6 +99,21 @@ class Likelihood:
         size, directions = np.linalg.eigh((found + found.T) / 2)
         axes = (np.sqrt(np.clip(size, *_SIZES)) * directions).T @ moves
         return Climbed(-float(end.fun), np.clip(start + end.x @ moves, low, high), axes)
+
+    def climb_others(
+        self, shape: str, end: "Climbed", steps: int, tied: bool = False, axes: np.ndarray | None = None
+    ) -> "dict[str, Climbed]":
+        """Return the ends of climbs by every other shape from the end of one.
+
+        What a rough shape follows is noise to a smooth one. Begun without noise it is next to impossible under that, and the
+        first step leads to where all is noise; if the smoothest ends below, it is begun again with noise.
+        """
+        found = {other: self.climb(other, end.theta, steps, tied, axes) for other in SHAPES if other != shape}
+        if "eq" in found and found["eq"].value < end.value:
+            noisy = end.theta.copy()
+            noisy[-1] = max(noisy[-1], _LOG_SOME_NOISE)
+            found["eq"] = max(found["eq"], self.climb("eq", noisy, steps, tied), key=lambda climbed: climbed.value)
+        return found
 
     def moves(self, tied: bool) -> Float[np.ndarray, "r p"]:
         """Return rows that move the hyperparameters: each by itself, or all length scales together."""

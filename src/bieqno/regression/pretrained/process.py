@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scipy.spatial import KDTree
 from sklearn.linear_model import RidgeCV
 
+from bieqno.arguments import refuse_fork
 from bieqno.compilation import quick_jit
 from bieqno.operators.fixed import INFINITE
 from bieqno.regression.data import MIN_NOISE, Scaling, floats
@@ -128,6 +129,7 @@ class LocalProcess(eqx.Module):
 
     def compare(self, centres: Centres) -> Pair:
         """Predict the points of centres, in one row, with the correction and without it, as NumPy's arrays."""
+        refuse_fork()
         noise = None if self.noise is None else floats(self.noise)
         return jax.tree.map(
             lambda x: np.asarray(x, np.float64), _compare(self.correction, widened(centres), self.context, noise)

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int
 
+from bieqno.arguments import refuse_fork
 from bieqno.gaussian import LowRankGaussian
 from bieqno.operators import EquivariantOperator
 from bieqno.regression.data import MIN_NOISE, Data, Scaling, floats, round_up
@@ -58,6 +59,7 @@ class FittedEnsemble(LowRankPredictive):
 
     def in_chunks(self, X: np.ndarray) -> Iterator[tuple[LowRankGaussian, Int[np.ndarray, "n"]]]:
         """Yield the distribution at one chunk of points after another, each with the rows that it belongs to."""
+        refuse_fork()
         # With a set interaction all points belong together. Otherwise the observations are embedded anew in each chunk, so a
         # chunk has more points than there are observations.
         together = isinstance(self.members[0].operator.inputs, EquivariantOperator)
