@@ -33,6 +33,7 @@ from bieqno.regression.pretrained.stacking import (
 )
 from bieqno.regression.pretrained.transforms import Transform, TransformedGaussian, promising_transforms
 from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
+from bieqno.regression.tails import find_tail, from_normal, log_density, to_normal
 
 _IRRELEVANT = 20.0  # an input whose length scale is so many times the shortest takes no part in distances
 _BEHIND = 0.05  # nats per row by which an expert is no competitor
@@ -93,6 +94,11 @@ class TableProcess(AbstractPredictive):
         local = scale * float(np.exp(np.exp(np.asarray(self.local.context.log_noise)) @ np.asarray(NOISE_LEVELS)))
         return max(self.least_variance, float(self.weights[0]) * min(local, self.ard.noise))
 
+    @property
+    def tail(self) -> float:
+        """That of the law of a prediction, see `tails`; 0, a normal law, under a transform, where others have no mean."""
+        return self.held_out.tail
+
     def prepare(self) -> None:
         """Build at once what all predictions share."""
         self.local.prepare()
@@ -107,15 +113,18 @@ class TableProcess(AbstractPredictive):
     def quantiles(self, X: np.ndarray, probabilities: Sequence[float]) -> np.ndarray:
         """Return quantiles at `X`, a column for each probability."""
         mean, std = self._transformed(X)
-        return self.transform.inverse(mean[:, None] + std[:, None] * norm.ppf(probabilities))
+        return self.transform.inverse(mean[:, None] + std[:, None] * from_normal(norm.ppf(probabilities), self.tail))
 
     def cdf(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the probability of each row that a new value is at most `y`."""
-        return np.asarray(norm.cdf(self.transform.forward(y), *self._transformed(X)))
+        mean, std = self._transformed(X)
+        return np.asarray(norm.cdf(to_normal((self.transform.forward(y) - mean) / std, self.tail)))
 
     def log_densities(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the logarithm of the density of each row by itself at `y`."""
-        return np.asarray(norm.logpdf(self.transform.forward(y), *self._transformed(X))) + self.transform.log_slope(y)
+        mean, std = self._transformed(X)
+        density = log_density((self.transform.forward(y) - mean) / std, self.tail)
+        return density - np.log(std) + self.transform.log_slope(y)
 
     @cached_property
     def hypotheses(self) -> tuple[ARDProcess, ...]:
@@ -135,7 +144,7 @@ class TableProcess(AbstractPredictive):
             return TransformedGaussian(chain(self.ard, points, mean, std, noise), self.transform)
         processes = self.hypotheses[:: 1 if len(X) <= ONE_BLOCK else _HYPOTHESES // _HYPOTHESES_OF_MANY]
         kept = max(1 - self.alpha / of_rows, 0.0) if of_rows > 0 else 1.0
-        return join(processes, points, mean, std, noise, kept, float(self.weights[1]))
+        return join(processes, points, mean, std, noise, kept, float(self.weights[1]), self.tail)
 
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "TableProcess":
         """Return the same process given other observations, which bring units of their own."""
@@ -251,8 +260,9 @@ def _fit_under(
     least = known**2 if known is not None else least_variance(found, repeated or ard.noise * max(factor, 1.0))
     scale, std = float(scaling.target_scale), np.sqrt(np.maximum(found.std**2, least))
     left_out, deviation = used.moments(scaling.values(targets[rows] - found.error), std * scale)
-    held_out = HeldOut((values[rows] - left_out) / scale, deviation / scale)
-    loss = np.mean(log_losses(found.error, std**2) - used.log_slope(values[rows])) + np.log(scale)
+    tail = find_tail(found.error / std) if used.kind == "none" else 0.0
+    held_out = HeldOut((values[rows] - left_out) / scale, deviation / scale, tail)
+    loss = np.mean(np.log(std * scale) - log_density(found.error / std, tail) - used.log_slope(values[rows]))
     process = TableProcess(
         local=local,
         ard=ard,
