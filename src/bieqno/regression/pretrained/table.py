@@ -258,11 +258,7 @@ def _fit_under(
     found = HeldOut(found.error, np.sqrt(widen(found.std**2, factor, repeated)))
     # What errors have more than was stated is taken for noise that the process has missed.
     least = known**2 if known is not None else least_variance(found, repeated or ard.noise * max(factor, 1.0))
-    scale, std = float(scaling.target_scale), np.sqrt(np.maximum(found.std**2, least))
-    left_out, deviation = used.moments(scaling.values(targets[rows] - found.error), std * scale)
-    tail = find_tail(found.error / std) if used.kind == "none" else 0.0
-    held_out = HeldOut((values[rows] - left_out) / scale, deviation / scale, tail)
-    loss = np.mean(np.log(std * scale) - log_density(found.error / std, tail) - used.log_slope(values[rows]))
+    held_out, loss = _in_units(used, scaling, values[rows], found.error, np.sqrt(np.maximum(found.std**2, least)))
     process = TableProcess(
         local=local,
         ard=ard,
@@ -278,7 +274,21 @@ def _fit_under(
         alpha=alpha,
         settings=told,
     )
-    return process, float(loss)
+    return process, loss
+
+
+def _in_units(
+    used: Transform,
+    scaling: Scaling,
+    values: Float[np.ndarray, "n"],
+    error: Float[np.ndarray, "n"],
+    std: Float[np.ndarray, "n"],
+) -> tuple[HeldOut, float]:
+    """Return held-out predictions of values, with the law of their errors, and their mean loss, in the units of the data."""
+    scale, tail = float(scaling.target_scale), find_tail(error / std) if used.kind == "none" else 0.0
+    loss = np.mean(np.log(std * scale) - log_density(error / std, tail) - used.log_slope(values))
+    mean, deviation = used.moments(scaling.values(scaling.targets(used.forward(values)) - error), std * scale)
+    return HeldOut((values - mean) / scale, deviation / scale, tail), float(loss)
 
 
 def _common_scaling(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> Scaling:
