@@ -106,13 +106,13 @@ def repeated_variance(values: Float[np.ndarray, "n"], groups: Int[np.ndarray, "n
 
 
 def widen(variance: Float[np.ndarray, "n"], factor: float, noise: float) -> Float[np.ndarray, "n"]:
-    """Return variances of which all but the noise is multiplied by a factor.
+    """Return variances of which what is more than the noise is multiplied by a factor.
 
     Example:
-        >>> widen(np.array([1.0, 3.0]), 2.0, 1.0).tolist()
-        [1.0, 5.0]
+        >>> widen(np.array([0.5, 1.0, 3.0]), 2.0, 1.0).tolist()
+        [0.5, 1.0, 5.0]
     """
-    return noise + factor * np.maximum(variance - noise, 0)
+    return np.minimum(variance, noise) + factor * np.maximum(variance - noise, 0)
 
 
 @cache

@@ -56,11 +56,12 @@ class TableProcess(AbstractPredictive):
     transform: Transform  # of the targets, in whose units everything else is
     weights: Float[np.ndarray, "e"]  # of local expert, process and trees
     least_variance: float  # in scaled units
-    variance_factor: float  # of all but `noise_variance`
+    variance_factor: float  # of all but `noise_variance` and `mean_variance`
     held_out: HeldOut
     alpha: float = eqx.field(static=True)  # variance of noise that new values will not have, in units of the data
     settings: dict[str, Any] = eqx.field(static=True)  # that it was fitted with
     noise_variance: float = 0.0  # in scaled units, of noise that repeated places tell; 0 without them
+    mean_variance: float = 0.0  # of the mean of the values at such a place
 
     def __check_init__(self) -> None:
         kinds = LocalProcess, ARDProcess, Scaling, HeldOut, Transform
@@ -78,7 +79,7 @@ class TableProcess(AbstractPredictive):
             raise ValueError(f"there are {experts} weights that add up to one, got {self.weights}")
         if not (
             0 < self.variance_factor < np.inf
-            and all(0 <= v < np.inf for v in (self.least_variance, self.noise_variance))
+            and all(0 <= v < np.inf for v in (self.least_variance, self.noise_variance, self.mean_variance))
         ):
             raise ValueError("a factor of the variance is positive, and variances of noise are not negative")
 
@@ -162,7 +163,8 @@ class TableProcess(AbstractPredictive):
             experts.append(lambda: trees.predict(points))
         used = np.flatnonzero(self.weights)
         mean, variance = mix(self.weights[used], [experts[i]() for i in used])
-        variance = np.maximum(widen(variance, self.variance_factor, self.noise_variance), self.least_variance)
+        told = self.noise_variance + self.mean_variance
+        variance = np.maximum(widen(variance, self.variance_factor, told), self.least_variance)
         return Moments(mean, np.maximum(variance - self.alpha / float(self.scaling.target_scale) ** 2, FLOOR))
 
 
@@ -254,8 +256,9 @@ def _fit_under(
         factor *= max(1.0, _errors_anew(ard, groups, known, same_units) / mean_square(targets[rows], whole))
     if known is None:  # hyperparameters take as much of the errors as coefficients of a regression do
         factor *= 1 + float(weights[1]) * (len(columns) + 3) / len(y)
-    factor, repeated = _but_noise(factor, found, 0.0 if known is not None else repeated_variance(targets, groups))
-    found = HeldOut(found.error, np.sqrt(widen(found.std**2, factor, repeated)))
+    repeated = 0.0 if known is not None else repeated_variance(targets, groups)
+    factor, repeated, of_mean = _but_noise(factor, found, repeated, repeated * (groups.max() + 1) / len(y))
+    found = HeldOut(found.error, np.sqrt(widen(found.std**2, factor, repeated + of_mean)))
     # What errors have more than was stated is taken for noise that the process has missed.
     least = known**2 if known is not None else least_variance(found, repeated or ard.noise * max(factor, 1.0))
     held_out, loss = _in_units(used, scaling, values[rows], found.error, np.sqrt(np.maximum(found.std**2, least)))
@@ -269,6 +272,7 @@ def _fit_under(
         weights=weights,
         least_variance=least,
         noise_variance=repeated,
+        mean_variance=of_mean,
         variance_factor=factor,
         held_out=held_out,
         alpha=alpha,
@@ -321,12 +325,15 @@ def _without(rows: np.ndarray, ard: ARDProcess, groups: Int[np.ndarray, "n"], an
     return ard.leave_out(rows, groups) if anew is None else Moments(anew.mean[rows], anew.variance[rows])
 
 
-def _but_noise(factor: float, found: HeldOut, noise: float) -> tuple[float, float]:
-    """Return the factor of all but the noise that widens held-out variances as one of all does, and the noise, 0 without."""
-    level = float(np.mean(found.std**2))
-    if factor <= 1 or noise >= level:
-        return factor, 0.0
-    return (factor * level - noise) / (level - noise), noise
+def _but_noise(factor: float, found: HeldOut, noise: float, of_mean: float) -> tuple[float, float, float]:
+    """Return the factor of the rest that widens held-out variances as one of all does, the noise and the variance of a mean.
+
+    Both are told by repeated values, and zero without: errors of length scales make nothing of them larger.
+    """
+    level, told = float(np.mean(found.std**2)), noise + of_mean
+    if factor <= 1 or told >= level:
+        return factor, 0.0, 0.0
+    return (factor * level - told) / (level - told), noise, of_mean
 
 
 def _best_local(
