@@ -1,7 +1,7 @@
 """Stacking: how much each expert counts, by the log-density of rows that were left out, and the least variance they allow.
 
 Experts differ from table to table: near each point (local kriging, corrected by the network), over the whole table with a length
-scale for each input, or by cliffs (trees). The prediction is their mixture, as one Gaussian of its mean and variance. The weights
+scale for each input, or by cliffs (trees). The prediction is their mixture, as one law of its mean and variance. The weights
 are those of a grid that give rows that were left out the highest density, after one factor of all variances. Weights of zero are
 among them, so that an expert that does harm takes no part.
 """
