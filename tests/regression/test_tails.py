@@ -77,6 +77,11 @@ def test_moments_of_a_joint_law_are_those_of_its_draws_also_given_values():
     assert one.log_prob(value) == pytest.approx(tails.log_density((3.1 - 2) / 0.5, 0.6) - np.log(0.5))
     total = one.log_prob(value) + whole.condition(np.array([2]), value).log_prob(mean[[0, 1, 3]])
     assert total == pytest.approx(whole.log_prob(np.array([0, 1, 3.1, 3])))
+    for wrong in (1.0, np.zeros(3)):
+        with pytest.raises(ValueError, match="expected 4 values"):
+            whole.log_prob(wrong)
+    with pytest.raises(ValueError, match="within 4 points"):
+        whole.condition([7], [0.0])
 
 
 def table(noise, count=150):

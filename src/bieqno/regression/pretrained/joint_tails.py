@@ -71,7 +71,10 @@ class TailedGaussian(AbstractGaussian):
 
     def log_prob(self, value: Any) -> float:
         """Return the logarithm of the joint density at `value`."""
-        t = (np.asarray(value, np.float64) - self.centre) / self.unit
+        value = np.asarray(value, np.float64)
+        if value.shape != self.centre.shape:
+            raise ValueError(f"expected {self.size} values, got shape {value.shape}")
+        t = (value - self.centre) / self.unit
         return self.gaussian.log_prob(np.arcsinh(t)) - float(np.sum(np.log(self.unit) + np.log1p(t**2) / 2))
 
     def sample(self, count: int, *, key: PRNGKeyArray) -> Float[np.ndarray, "count n"]:
@@ -80,12 +83,15 @@ class TailedGaussian(AbstractGaussian):
 
     def marginal(self, indices: Any) -> "TailedGaussian":
         """Return the joint distribution of some of the points, in the order of `indices`."""
-        return TailedGaussian(self.gaussian.marginal(indices), self.centre[indices], self.unit[indices])
+        own = self.gaussian.marginal(indices)
+        indices = np.asarray(indices, int)
+        return TailedGaussian(own, self.centre[indices], self.unit[indices])
 
     def condition(self, indices: Any, values: Any) -> "TailedGaussian":
         """Return the distribution of the other points, in their order, given the values of those of `indices`."""
-        z = np.arcsinh((np.asarray(values, np.float64) - self.centre[indices]) / self.unit[indices])
-        rest = (np.delete(part, indices) for part in (self.centre, self.unit))
+        told = self.marginal(indices)
+        z = np.arcsinh((np.asarray(values, np.float64) - told.centre) / told.unit)
+        rest = (np.delete(part, np.asarray(indices, int)) for part in (self.centre, self.unit))
         return TailedGaussian(self.gaussian.condition(indices, z), *rest)
 
     def _covariance(self, C: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
