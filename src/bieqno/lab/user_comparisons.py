@@ -7,10 +7,8 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
-import scoringrules
 import xarray as xr
 from jaxtyping import Float, Int, PRNGKeyArray
-from scipy.stats import norm
 from sklearn.base import clone
 
 import bieqno.assimilation as da
@@ -21,7 +19,7 @@ from bieqno.lab.methods import filters as twins
 from bieqno.lab.methods.classical_regressors import KERNELS
 from bieqno.lab.results import Row
 from bieqno.lab.study import Run
-from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, metrics
+from bieqno.regression import GGPRegressor, PretrainedGGPRegressor, metrics, tails
 
 LEVELS = np.linspace(0.05, 0.95, 19)
 """Probabilities at which the calibration is looked at."""
@@ -133,15 +131,16 @@ class Evaluation:
     forecasts: Mapping[str, Outcome[regression.Trial]]
     trained: int
 
-    def forecast(self, name: str) -> tuple[Float[np.ndarray, "k"], Float[np.ndarray, "k"]]:
-        """Return predicted mean and standard deviation of the held-out values."""
-        kept = self.forecasts[name].kept
-        return np.concatenate([one["mean"] for one in kept]), np.concatenate([one["std"] for one in kept])
+    def forecast(self, name: str) -> dict[str, Float[np.ndarray, "k"]]:
+        """Return predicted `mean` and standard deviation, `std`, of the held-out values, and the `tail` of their laws."""
+        kept = [{**one, "tail": np.full(len(one["mean"]), one["tail"])} for one in self.forecasts[name].kept]
+        return {part: np.concatenate([one[part] for one in kept]) for part in ("mean", "std", "tail")}
 
     def losses(self, name: str) -> dict[str, Float[np.ndarray, "k"]]:
         """Return negative log predictive density and continuous ranked probability score of each value."""
-        (mean, std), y = self.forecast(name), self.observed
-        return {"nlpd": -norm.logpdf(y, mean, std), "crps": np.asarray(scoringrules.crps_normal(y, mean, std))}
+        mean, std, tail = self.forecast(name).values()
+        t = (self.observed - mean) / std
+        return {"nlpd": np.log(std) - tails.log_density(t, tail), "crps": std * tails.crps(t, tail)}
 
     @property
     def opponent(self) -> str:
@@ -152,7 +151,7 @@ class Evaluation:
     def scores(self, name: str) -> dict[str, float]:
         """Return the scores of a method; those that are means over rows with their standard errors."""
         seconds, y = float(np.sum(self.forecasts[name].scores["seconds"])), self.observed
-        found = metrics.scores(*self.forecast(name), truth=y, values=y, noise=None)
+        found = metrics.scores(**self.forecast(name), truth=y, values=y, noise=None)
         return found | _means(self.losses(name)) | {"seconds": seconds}
 
     def difference(self) -> dict[str, float]:
@@ -162,7 +161,7 @@ class Evaluation:
 
     def reliability(self, name: str) -> Float[np.ndarray, "l"]:
         """Return the share of the held-out values inside central intervals, at each of `LEVELS`."""
-        return metrics.reliability(*self.forecast(name), self.observed, LEVELS)
+        return metrics.reliability(**self.forecast(name), values=self.observed, levels=LEVELS)
 
 
 Split: TypeAlias = tuple[Int[np.ndarray, "t"], Int[np.ndarray, "k"]]
@@ -203,14 +202,15 @@ def evaluate(
         return regression.Problem(X[train], y[train], X[test], y[test], y[test], None, np.arange(1)), 0
 
     def own(problem: regression.Problem, seed: int) -> regression.Prediction:
-        mean, std = clone(ggp).fit(problem.x, problem.y).predict(problem.points, return_std=True)
-        return regression.Prediction(mean, std, np.diag(std[:1] ** 2))
+        fitted = clone(ggp).fit(problem.x, problem.y)
+        mean, std = fitted.predict(problem.points, return_std=True)
+        return regression.Prediction(mean, std, np.diag(std[:1] ** 2), tail=float(fitted.tail_[0]))
 
     processes = {f"gp-{kernel}": regression.tuned_gp(kernel, known=False) for kernel in KERNELS}
     fits: dict[str, regression.Fit] = {"ggp": own, **processes, "trees": regression.of_trees, **boosting.installed()}
     case = Case("table", trial, len(splits))
     plan = [(case, regression.as_method(name, fit)) for name, fit in fits.items()]
-    outcomes = compare(_silent(on_progress), plan, regression.score_prediction, keep=("mean", "std"))
+    outcomes = compare(_silent(on_progress), plan, regression.score_prediction, keep=("mean", "std", "tail"))
     observed = np.concatenate([y[test] for _, test in splits])
     return Evaluation(observed, {o.method: o for o in outcomes}, len(splits[0][0]))
 

@@ -146,6 +146,12 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
         check_is_fitted(self, "processes_")
         return np.array([float(process.variance_factor) for process in self.processes_])
 
+    @property
+    def tail_(self) -> np.ndarray:
+        """How heavy the tails of each output's predictions are: 0 of a normal law, 0.9 of Student's with 3 degrees of freedom."""
+        check_is_fitted(self, "processes_")
+        return np.array([float(process.held_out.tail) for process in self.processes_])
+
     def summary(self) -> str:
         """Return a table of `validation_scores_`: how well rows that were held out are predicted.
 

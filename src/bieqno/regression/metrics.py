@@ -1,6 +1,7 @@
-"""Scores of Gaussian predictions, and the losses that processes are trained on; `bieqno.scores` has those of ensembles.
+"""Scores of predictions, and the losses that processes are trained on; `bieqno.scores` has those of ensembles.
 
-A prediction is the mean and the standard deviation of a *noisy* new value at each point. The RMSE is taken against the
+A prediction is the mean and the standard deviation of a *noisy* new value at each point, and the `tail` of its law, 0 for normal
+laws (`tails`). The RMSE is taken against the
 clean function, everything else against noisy new values: no method can score a negative log predictive density (NLPD)
 below the entropy of the noise on average, and `nlpd_excess` is the difference.
 """
@@ -16,6 +17,8 @@ from jaxtyping import Array, Bool, Float
 from scipy.stats import norm
 
 from bieqno.gaussian import LowRankGaussian
+from bieqno.regression.tails import TAILS, from_normal, log_density, to_normal
+from bieqno.regression.tails import crps as standard_crps
 
 Values: TypeAlias = Float[np.ndarray, "n"]
 
@@ -49,9 +52,9 @@ def rmse(mean: Values, truth: Values) -> float:
     return float(np.sqrt(np.mean((mean - truth) ** 2)))
 
 
-def nlpd(mean: Values, std: Values, values: Values) -> float:
+def nlpd(mean: Values, std: Values, values: Values, tail: Any = 0.0) -> float:
     """Return the negative logarithm of the predictive density at each value, averaged over the points."""
-    return float(np.mean(log_losses(values - mean, std**2)))
+    return float(np.mean(np.log(std) - log_density((values - mean) / std, tail)))
 
 
 def noise_entropy(noise: float) -> float:
@@ -59,54 +62,69 @@ def noise_entropy(noise: float) -> float:
     return float(0.5 * (1 + np.log(2 * np.pi * noise**2)))
 
 
-def crps(mean: Values, std: Values, values: Values) -> float:
+def crps(mean: Values, std: Values, values: Values, tail: Any = 0.0) -> float:
     """Return the continuous ranked probability score, averaged over the points; in units of y."""
-    z = (values - mean) / std
-    return float(np.mean(std * (z * (2 * norm.cdf(z) - 1) + 2 * norm.pdf(z) - 1 / np.sqrt(np.pi))))
+    return float(np.mean(std * standard_crps((values - mean) / std, tail)))
 
 
-def coverage(mean: Values, std: Values, values: Values, level: float) -> float:
+def coverage(mean: Values, std: Values, values: Values, level: float, tail: Any = 0.0) -> float:
     """Return the fraction of the values inside the central interval of probability `level`."""
-    return float(np.mean(np.abs(values - mean) <= norm.ppf(0.5 + level / 2) * std))
+    return float(np.mean(np.abs(values - mean) <= from_normal(norm.ppf(0.5 + level / 2), tail) * std))
 
 
-def reliability(mean: Values, std: Values, values: Values, levels: Float[np.ndarray, "k"]) -> Float[np.ndarray, "k"]:
+def reliability(
+    mean: Values, std: Values, values: Values, levels: Float[np.ndarray, "k"], tail: Any = 0.0
+) -> Float[np.ndarray, "k"]:
     """Return the coverage at each of many levels: equal to the levels for a calibrated prediction."""
-    return np.array([coverage(mean, std, values, float(level)) for level in levels])
+    return np.array([coverage(mean, std, values, float(level), tail) for level in levels])
 
 
-def pit(mean: Values, std: Values, values: Values, bins: int) -> Float[np.ndarray, "bins"]:
+def pit(mean: Values, std: Values, values: Values, bins: int, tail: Any = 0.0) -> Float[np.ndarray, "bins"]:
     """Return frequencies of the probability integral transform: uniform if calibrated, more at both ends if overconfident."""
-    places = np.minimum((norm.cdf((values - mean) / std) * bins).astype(int), bins - 1)
+    places = np.minimum((norm.cdf(to_normal((values - mean) / std, tail)) * bins).astype(int), bins - 1)
     return np.bincount(places, minlength=bins) / max(len(values), 1)
 
 
 def scores(
-    mean: Values, std: Values, *, truth: Values, values: Values, noise: float | None, jump: np.ndarray | None = None
+    mean: Values,
+    std: Values,
+    *,
+    truth: Values,
+    values: Values,
+    noise: float | None,
+    jump: np.ndarray | None = None,
+    tail: Any = 0.0,
 ) -> dict[str, float]:
     """Return all scores of one prediction, by name, given the clean function (`truth`) and noisy new `values`.
 
     `noise` is the standard deviation of their noise, if it is known, and `jump` marks the points near a jump.
     """
     if not (np.all(np.isfinite(mean)) and np.all(np.isfinite(std)) and np.all(std > 0)):
-        raise ValueError("a Gaussian prediction needs finite means and finite positive standard deviations")
-    density = nlpd(mean, std, values)
-    found = {"rmse": rmse(mean, truth), "nlpd": density, "crps": crps(mean, std, values)}
+        raise ValueError("a prediction needs finite means and finite positive standard deviations")
+    density = nlpd(mean, std, values, tail)
+    found = {"rmse": rmse(mean, truth), "nlpd": density, "crps": crps(mean, std, values, tail)}
     if noise is not None:
         found["nlpd_excess"] = density - noise_entropy(noise)
-    found |= dict(zip(_COVERAGES, reliability(mean, std, values, np.array(COVERAGE_LEVELS)).tolist(), strict=True))
+    shares = reliability(mean, std, values, np.array(COVERAGE_LEVELS), tail)
+    found |= dict(zip(_COVERAGES, shares.tolist(), strict=True))
     if jump is not None:
         found["rmse_near_jump"] = rmse(mean[jump], truth[jump])
     return found
 
 
 class HeldOut(eqx.Module):
-    """Predictions of rows that were held out or left out one by one: value minus mean, and deviation, in scaled units."""
+    """Predictions of rows that were held out or left out one by one: value minus mean, and deviation, in scaled units.
+
+    `tail` is that of the law of all predictions (`tails`).
+    """
 
     error: Float[np.ndarray, "n"]
     std: Float[np.ndarray, "n"]
+    tail: float = 0.0
 
     def __check_init__(self) -> None:
+        if not 0 <= self.tail <= TAILS[-1]:
+            raise ValueError(f"a tail is between 0 and {TAILS[-1]}, got {self.tail}")
         if self.error.ndim != 1 or self.error.shape != self.std.shape:
             raise ValueError(f"errors of shape {self.error.shape} do not go with deviations of {self.std.shape}")
 
@@ -140,9 +158,9 @@ class HeldOut(eqx.Module):
         names = ["rmse", "nlpd", *_COVERAGES]
         if not len(error):
             return {"rows": np.zeros(()), **{name: np.asarray(np.nan) for name in names}, "pit": np.zeros(PIT_BINS)}
-        each = scores(mean, std, truth=error, values=error, noise=None)
+        each = scores(mean, std, truth=error, values=error, noise=None, tail=self.tail)
         named = {name: np.asarray(each[name]) for name in names}
-        return {"rows": np.asarray(float(len(error))), **named, "pit": pit(mean, std, error, PIT_BINS)}
+        return {"rows": np.asarray(float(len(error))), **named, "pit": pit(mean, std, error, PIT_BINS, self.tail)}
 
 
 def stacked(scores: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

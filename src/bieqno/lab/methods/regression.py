@@ -90,13 +90,17 @@ class PaperSettings:
 
 @dataclass(frozen=True)
 class Prediction:
-    """Predicted mean and standard deviation of noisy new values, their covariance along the cut, the `HISTORY` of a training."""
+    """Predicted mean and standard deviation of noisy new values, their covariance along the cut, the `HISTORY` of a training.
+
+    `tail` is that of the law of each value, 0 for normal laws.
+    """
 
     mean: Float[np.ndarray, "n"]
     std: Float[np.ndarray, "n"]
     covariance: Float[np.ndarray, "k k"]
     log_marginal_likelihood: float | None = None
     history: Float[np.ndarray, "epochs 3"] | None = None
+    tail: float = 0.0
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return what is known, by name."""
@@ -133,7 +137,7 @@ def compare_regressors(
         for name, case in cases.items()
         for method, fit in methods[name].items()
     ]
-    outcomes = compare(run, plan, score_prediction, keep=("mean", "std", "covariance", "history"))
+    outcomes = compare(run, plan, score_prediction, keep=("mean", "std", "tail", "covariance", "history"))
     rows, arrays = [], {}
     for name, case in cases.items():
         own = with_best_kernel([outcome for outcome in outcomes if outcome.case.name == name])
@@ -150,8 +154,8 @@ def as_method(name: str, fit: Fit) -> Method[Trial]:
 
 def score_prediction(trial: Trial, found: Arrays) -> dict[str, float]:
     """Score the predicted values of a problem."""
-    mean, std, asked = found["mean"], found["std"], trial[0]
-    scores = metrics.scores(mean, std, truth=asked.truth, values=asked.values, noise=asked.noise, jump=asked.jump)
+    asked, law = trial[0], {name: found[name] for name in ("mean", "std", "tail")}
+    scores = metrics.scores(**law, truth=asked.truth, values=asked.values, noise=asked.noise, jump=asked.jump)
     if "history" in found:
         scores |= {"epochs": float(len(found["history"])), "levelled": float(levelled(found["history"][:, 0]))}
     return scores | {name: float(found[name]) for name in ("log_marginal_likelihood", "seconds") if name in found}
@@ -166,7 +170,7 @@ def of_gp(model: baselines.TunedGP, problem: Problem) -> Prediction:
 def of_ggp(regressor: GGPRegressor | PretrainedGGPRegressor, problem: Problem) -> Prediction:
     """Return what a regressor predicts once it is fitted."""
     posterior = cast(AbstractGaussian, regressor.fit(problem.x, problem.y).posterior(problem.points))  # of one output
-    return _prediction(posterior, problem)
+    return replace(_prediction(posterior, problem), tail=float(regressor.tail_[0]))
 
 
 def _prediction(posterior: AbstractGaussian, problem: Problem, history: np.ndarray | None = None) -> Prediction:

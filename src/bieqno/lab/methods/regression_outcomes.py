@@ -49,7 +49,10 @@ def as_dataset(case: Case[Trial], outcomes: Sequence[Outcome[Trial]]) -> xr.Data
 
     def reliability(outcome: Outcome[Trial]) -> np.ndarray:
         found = zip(outcome.kept, drawn, strict=False)
-        each = [metrics.reliability(k["mean"], k["std"], problem.values, RELIABILITY_LEVELS) for k, problem in found]
+        each = [
+            metrics.reliability(k["mean"], k["std"], problem.values, RELIABILITY_LEVELS, k["tail"])
+            for k, problem in found
+        ]
         return np.mean(each, axis=0)
 
     each, of_std = ("repetition", "method", "point"), {"long_name": "predicted standard deviation of noisy values"}

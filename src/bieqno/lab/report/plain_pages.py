@@ -97,7 +97,7 @@ def _scatter_chart(found: Evaluation) -> Chart:
     traces.append(Trace(truth_line("equal", x=ends, y=ends, hoverinfo="skip")))
     for name in both:
         label = style_of(name).label
-        columns[f"{label} mean"], columns[f"{label} sd"] = found.forecast(name)
+        columns[f"{label} mean"], columns[f"{label} sd"], _ = found.forecast(name).values()
         look = line(name, marker=True, error_x={"type": "data", "thickness": 0.6, "width": 0}) | {"mode": "markers"}
         names: dict[str, Column] = {"x": f"{label} mean", "y": "observed", "error_x.array": [(f"{label} sd", 2)]}
         traces.append(Trace(look, names, (0, min(300, len(found.observed))), {"method": name}))
@@ -110,7 +110,7 @@ def _scatter(found: Evaluation) -> Figure:
     ends = [float(np.min(found.observed)), float(np.max(found.observed))]
     part = slice(0, 300)  # more bars would be illegible, and the page large
     for axes, name in zip(grid[0], ("ggp", found.opponent), strict=True):
-        (mean, std), style = found.forecast(name), style_of(name)
+        (mean, std, _), style = found.forecast(name).values(), style_of(name)
         axes.plot(ends, ends, color="black", linewidth=0.8)
         look = {"fmt": style.marker, "color": style.color, "markersize": 4, "elinewidth": 0.6, "alpha": 0.8}
         axes.errorbar(mean[part], found.observed[part], xerr=2 * std[part], **look)

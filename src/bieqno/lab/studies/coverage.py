@@ -94,9 +94,8 @@ def covered(fitted: Fitted, place: str, rng: np.random.Generator) -> float:
     """Return the probability that a new value lies in the 95 % interval, on average over points of a kind."""
     beside = fitted.x + _BESIDE * rng.standard_normal(fitted.x.shape)
     points = {"at rows": fitted.x, "next to rows": beside, "away": fitted.away}[place]
-    mean, std = fitted.model.predict(points, return_std=True)
-    ends = (mean - fitted.function(points) + sign * norm.ppf(0.975) * std for sign in (-1, 1))
-    low, high = (norm.cdf(end / fitted.noise) for end in ends)
+    ends = fitted.model.predict_quantiles(points, (0.025, 0.975)).T
+    low, high = (norm.cdf((end - fitted.function(points)) / fitted.noise) for end in ends)
     return float(np.mean(high - low))
 
 

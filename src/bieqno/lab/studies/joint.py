@@ -13,7 +13,7 @@ from itertools import product
 import numpy as np
 from jaxtyping import Float
 from scipy.spatial.distance import cdist
-from scipy.stats import multivariate_normal, norm
+from scipy.stats import multivariate_normal
 
 from bieqno.lab.compare import Case, Method, compare
 from bieqno.lab.results import Result, Row
@@ -98,15 +98,13 @@ def in_turn(task: Task) -> float:
     x, y = np.concatenate([task.x, task.points]), np.concatenate([task.y, task.values])
     total = 0.0
     for row in range(len(task.x), len(x)):
-        mean, std = fitted(x[:row], y[:row]).predict(x[row : row + 1], return_std=True)
-        total += float(norm.logpdf(y[row], mean[0], std[0]))
+        total += float(fitted(x[:row], y[:row]).predict_distribution(x[row : row + 1]).log_pdf(y[row])[0])
     return total
 
 
 def alone(task: Task) -> float:
     """Return the sum of the log-densities of all values under the marginals."""
-    mean, std = fitted(task.x, task.y).predict(task.points, return_std=True)
-    return float(norm.logpdf(task.values, mean, std).sum())
+    return float(fitted(task.x, task.y).predict_distribution(task.points).log_pdf(task.values).sum())
 
 
 def oracle(task: Task) -> float:

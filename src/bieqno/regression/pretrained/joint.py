@@ -77,6 +77,10 @@ class ChainGaussian(AbstractGaussian):
         """Return the dense covariance matrix, O(n^2) memory."""
         return self._covariance(np.arange(self.size))
 
+    def covariance_of(self, correlation: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "n n"]:
+        """Return the covariance, given the correlation that the blocks make."""
+        return correlation * np.outer(self.deviation, self.deviation)
+
     @one_blas_thread.wrap
     def log_prob(self, value: Any) -> float:
         """Return the logarithm of the joint density at `value`."""

@@ -21,6 +21,7 @@ from scipy.special import logsumexp
 from bieqno.gaussian import AbstractGaussian
 from bieqno.regression.pretrained.ard import ARDProcess
 from bieqno.regression.pretrained.joint import Block, ChainGaussian, chains, unlinked
+from bieqno.regression.pretrained.joint_tails import TailedGaussian
 
 # Prior probabilities of the three kinds where the process has no weight among the experts, and where it has all of it.
 _UNTRUSTED, _TRUSTED = np.array([0.05, 0.65, 0.3]), np.array([0.75, 0.2, 0.05])
@@ -48,11 +49,11 @@ class JointMixture(AbstractGaussian):
     """
 
     log_weights: Float[np.ndarray, "k"]
-    parts: tuple[ChainGaussian, ...]
+    parts: tuple[ChainGaussian | TailedGaussian, ...]
     mean: Float[np.ndarray, "n"]
     deviation: Float[np.ndarray, "n"]
 
-    def __init__(self, log_weights: Float[np.ndarray, "k"], parts: Sequence[ChainGaussian]) -> None:
+    def __init__(self, log_weights: Float[np.ndarray, "k"], parts: Sequence[ChainGaussian | TailedGaussian]) -> None:
         weights, means = np.exp(log_weights), np.stack([part.mean for part in parts])
         self.log_weights, self.parts, self.mean = log_weights, tuple(parts), weights @ means
         self.deviation = np.sqrt(weights @ (np.stack([part.variance for part in parts]) + (means - self.mean) ** 2))
@@ -76,7 +77,7 @@ class JointMixture(AbstractGaussian):
                 blocks = part.blocks
                 correlation = ChainGaussian(part.mean, np.ones(self.size), blocks).covariance()
             apart = part.mean - self.mean
-            total += weight * (correlation * np.outer(part.deviation, part.deviation) + np.outer(apart, apart))
+            total += weight * (part.covariance_of(correlation) + np.outer(apart, apart))
         return total
 
     def log_prob(self, value: Any) -> float:
@@ -113,11 +114,12 @@ def join(
     noise: Float[np.ndarray, "n"],
     kept: float = 1.0,
     trust: float = 0.5,
+    tail: float = 0.0,
 ) -> JointMixture:
     """Join marginals at points, in which so much of the variance is `noise`, by equally probable processes.
 
     Of the noise of the processes, that of their rows, new values have the share `kept`: known errors of the rows are not theirs.
-    `trust` is the weight of the process among the experts that have stated the marginals.
+    `trust` is the weight of the process among the experts that have stated the marginals, `tail` that of their law.
     """
     of_process, correlated, independent = (1 - trust) * _UNTRUSTED + trust * _TRUSTED
     noise = np.minimum(noise, std**2)
@@ -129,11 +131,15 @@ def join(
     squares = [v + (one.mean - centre) ** 2 for v, one in zip(variances, predicted, strict=True)]
     spread = np.sqrt(np.mean(squares, axis=0))
     alone = unlinked(len(mean))
-    found: list[tuple[float, ChainGaussian]] = []
+    found: list[tuple[float, ChainGaussian | TailedGaussian]] = []
+
+    def add(weight: float, mean: np.ndarray, std: np.ndarray, blocks: tuple[Block, ...]) -> None:
+        own = ChainGaussian(mean, std, blocks) if not tail else TailedGaussian.of(mean, std, blocks, tail)
+        found.append((weight, own))
 
     def scaled(weight: float, variance: np.ndarray, blocks: tuple[Block, ...]) -> None:
         for share, factor in zip(_SHARES, _FACTORS, strict=True):
-            found.append((weight / len(variants) * share, ChainGaussian(mean, np.sqrt(factor * variance), blocks)))
+            add(weight / len(variants) * share, mean, np.sqrt(factor * variance), blocks)
 
     for a, b in variants:
         scaled(independent, a + b, alone)
@@ -143,5 +149,5 @@ def join(
         for (a, b), other in zip(variants, others, strict=True):
             scaled(correlated / len(processes), a + b, other)
         moved = mean + std * (own.mean - centre) / spread
-        found.append((of_process / len(processes), ChainGaussian(moved, std * np.sqrt(variance) / spread, blocks)))
+        add(of_process / len(processes), moved, std * np.sqrt(variance) / spread, blocks)
     return JointMixture(np.log([weight for weight, _ in found]), [part for _, part in found])

@@ -1,7 +1,7 @@
 """Stacking: how much each expert counts, by the log-density of rows that were left out, and the least variance they allow.
 
 Experts differ from table to table: near each point (local kriging, corrected by the network), over the whole table with a length
-scale for each input, or by cliffs (trees). The prediction is their mixture, as one Gaussian of its mean and variance. The weights
+scale for each input, or by cliffs (trees). The prediction is their mixture, as one law of its mean and variance. The weights
 are those of a grid that give rows that were left out the highest density, after one factor of all variances. Weights of zero are
 among them, so that an expert that does harm takes no part.
 """
@@ -106,13 +106,13 @@ def repeated_variance(values: Float[np.ndarray, "n"], groups: Int[np.ndarray, "n
 
 
 def widen(variance: Float[np.ndarray, "n"], factor: float, noise: float) -> Float[np.ndarray, "n"]:
-    """Return variances of which all but the noise is multiplied by a factor.
+    """Return variances of which what is more than the noise is multiplied by a factor.
 
     Example:
-        >>> widen(np.array([1.0, 3.0]), 2.0, 1.0).tolist()
-        [1.0, 5.0]
+        >>> widen(np.array([0.5, 1.0, 3.0]), 2.0, 1.0).tolist()
+        [0.5, 1.0, 5.0]
     """
-    return noise + factor * np.maximum(variance - noise, 0)
+    return np.minimum(variance, noise) + factor * np.maximum(variance - noise, 0)
 
 
 @cache

@@ -33,6 +33,7 @@ from bieqno.regression.pretrained.stacking import (
 )
 from bieqno.regression.pretrained.transforms import Transform, TransformedGaussian, promising_transforms
 from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
+from bieqno.regression.tails import find_tail, from_normal, log_density, to_normal
 
 _IRRELEVANT = 20.0  # an input whose length scale is so many times the shortest takes no part in distances
 _BEHIND = 0.05  # nats per row by which an expert is no competitor
@@ -55,11 +56,12 @@ class TableProcess(AbstractPredictive):
     transform: Transform  # of the targets, in whose units everything else is
     weights: Float[np.ndarray, "e"]  # of local expert, process and trees
     least_variance: float  # in scaled units
-    variance_factor: float  # of all but `noise_variance`
+    variance_factor: float  # of all but `noise_variance` and `mean_variance`
     held_out: HeldOut
     alpha: float = eqx.field(static=True)  # variance of noise that new values will not have, in units of the data
     settings: dict[str, Any] = eqx.field(static=True)  # that it was fitted with
     noise_variance: float = 0.0  # in scaled units, of noise that repeated places tell; 0 without them
+    mean_variance: float = 0.0  # of the mean of the values at such a place
 
     def __check_init__(self) -> None:
         kinds = LocalProcess, ARDProcess, Scaling, HeldOut, Transform
@@ -77,7 +79,7 @@ class TableProcess(AbstractPredictive):
             raise ValueError(f"there are {experts} weights that add up to one, got {self.weights}")
         if not (
             0 < self.variance_factor < np.inf
-            and all(0 <= v < np.inf for v in (self.least_variance, self.noise_variance))
+            and all(0 <= v < np.inf for v in (self.least_variance, self.noise_variance, self.mean_variance))
         ):
             raise ValueError("a factor of the variance is positive, and variances of noise are not negative")
 
@@ -93,6 +95,11 @@ class TableProcess(AbstractPredictive):
         local = scale * float(np.exp(np.exp(np.asarray(self.local.context.log_noise)) @ np.asarray(NOISE_LEVELS)))
         return max(self.least_variance, float(self.weights[0]) * min(local, self.ard.noise))
 
+    @property
+    def tail(self) -> float:
+        """That of the law of a prediction, see `tails`; 0, a normal law, under a transform, where others have no mean."""
+        return self.held_out.tail
+
     def prepare(self) -> None:
         """Build at once what all predictions share."""
         self.local.prepare()
@@ -107,15 +114,18 @@ class TableProcess(AbstractPredictive):
     def quantiles(self, X: np.ndarray, probabilities: Sequence[float]) -> np.ndarray:
         """Return quantiles at `X`, a column for each probability."""
         mean, std = self._transformed(X)
-        return self.transform.inverse(mean[:, None] + std[:, None] * norm.ppf(probabilities))
+        return self.transform.inverse(mean[:, None] + std[:, None] * from_normal(norm.ppf(probabilities), self.tail))
 
     def cdf(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the probability of each row that a new value is at most `y`."""
-        return np.asarray(norm.cdf(self.transform.forward(y), *self._transformed(X)))
+        mean, std = self._transformed(X)
+        return np.asarray(norm.cdf(to_normal((self.transform.forward(y) - mean) / std, self.tail)))
 
     def log_densities(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Return the logarithm of the density of each row by itself at `y`."""
-        return np.asarray(norm.logpdf(self.transform.forward(y), *self._transformed(X))) + self.transform.log_slope(y)
+        mean, std = self._transformed(X)
+        density = log_density((self.transform.forward(y) - mean) / std, self.tail)
+        return density - np.log(std) + self.transform.log_slope(y)
 
     @cached_property
     def hypotheses(self) -> tuple[ARDProcess, ...]:
@@ -135,7 +145,7 @@ class TableProcess(AbstractPredictive):
             return TransformedGaussian(chain(self.ard, points, mean, std, noise), self.transform)
         processes = self.hypotheses[:: 1 if len(X) <= ONE_BLOCK else _HYPOTHESES // _HYPOTHESES_OF_MANY]
         kept = max(1 - self.alpha / of_rows, 0.0) if of_rows > 0 else 1.0
-        return join(processes, points, mean, std, noise, kept, float(self.weights[1]))
+        return join(processes, points, mean, std, noise, kept, float(self.weights[1]), self.tail)
 
     def conditioned(self, X: np.ndarray, y: np.ndarray, variances: np.ndarray) -> "TableProcess":
         """Return the same process given other observations, which bring units of their own."""
@@ -153,7 +163,8 @@ class TableProcess(AbstractPredictive):
             experts.append(lambda: trees.predict(points))
         used = np.flatnonzero(self.weights)
         mean, variance = mix(self.weights[used], [experts[i]() for i in used])
-        variance = np.maximum(widen(variance, self.variance_factor, self.noise_variance), self.least_variance)
+        told = self.noise_variance + self.mean_variance
+        variance = np.maximum(widen(variance, self.variance_factor, told), self.least_variance)
         return Moments(mean, np.maximum(variance - self.alpha / float(self.scaling.target_scale) ** 2, FLOOR))
 
 
@@ -245,14 +256,12 @@ def _fit_under(
         factor *= max(1.0, _errors_anew(ard, groups, known, same_units) / mean_square(targets[rows], whole))
     if known is None:  # hyperparameters take as much of the errors as coefficients of a regression do
         factor *= 1 + float(weights[1]) * (len(columns) + 3) / len(y)
-    factor, repeated = _but_noise(factor, found, 0.0 if known is not None else repeated_variance(targets, groups))
-    found = HeldOut(found.error, np.sqrt(widen(found.std**2, factor, repeated)))
+    repeated = 0.0 if known is not None else repeated_variance(targets, groups)
+    factor, repeated, of_mean = _but_noise(factor, found, repeated, repeated * (groups.max() + 1) / len(y))
+    found = HeldOut(found.error, np.sqrt(widen(found.std**2, factor, repeated + of_mean)))
     # What errors have more than was stated is taken for noise that the process has missed.
     least = known**2 if known is not None else least_variance(found, repeated or ard.noise * max(factor, 1.0))
-    scale, std = float(scaling.target_scale), np.sqrt(np.maximum(found.std**2, least))
-    left_out, deviation = used.moments(scaling.values(targets[rows] - found.error), std * scale)
-    held_out = HeldOut((values[rows] - left_out) / scale, deviation / scale)
-    loss = np.mean(log_losses(found.error, std**2) - used.log_slope(values[rows])) + np.log(scale)
+    held_out, loss = _in_units(used, scaling, values[rows], found.error, np.sqrt(np.maximum(found.std**2, least)))
     process = TableProcess(
         local=local,
         ard=ard,
@@ -263,12 +272,27 @@ def _fit_under(
         weights=weights,
         least_variance=least,
         noise_variance=repeated,
+        mean_variance=of_mean,
         variance_factor=factor,
         held_out=held_out,
         alpha=alpha,
         settings=told,
     )
-    return process, float(loss)
+    return process, loss
+
+
+def _in_units(
+    used: Transform,
+    scaling: Scaling,
+    values: Float[np.ndarray, "n"],
+    error: Float[np.ndarray, "n"],
+    std: Float[np.ndarray, "n"],
+) -> tuple[HeldOut, float]:
+    """Return held-out predictions of values, with the law of their errors, and their mean loss, in the units of the data."""
+    scale, tail = float(scaling.target_scale), find_tail(error / std) if used.kind == "none" else 0.0
+    loss = np.mean(np.log(std * scale) - log_density(error / std, tail) - used.log_slope(values))
+    mean, deviation = used.moments(scaling.values(scaling.targets(used.forward(values)) - error), std * scale)
+    return HeldOut((values - mean) / scale, deviation / scale, tail), float(loss)
 
 
 def _common_scaling(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> Scaling:
@@ -301,12 +325,15 @@ def _without(rows: np.ndarray, ard: ARDProcess, groups: Int[np.ndarray, "n"], an
     return ard.leave_out(rows, groups) if anew is None else Moments(anew.mean[rows], anew.variance[rows])
 
 
-def _but_noise(factor: float, found: HeldOut, noise: float) -> tuple[float, float]:
-    """Return the factor of all but the noise that widens held-out variances as one of all does, and the noise, 0 without."""
-    level = float(np.mean(found.std**2))
-    if factor <= 1 or noise >= level:
-        return factor, 0.0
-    return (factor * level - noise) / (level - noise), noise
+def _but_noise(factor: float, found: HeldOut, noise: float, of_mean: float) -> tuple[float, float, float]:
+    """Return the factor of the rest that widens held-out variances as one of all does, the noise and the variance of a mean.
+
+    Both are told by repeated values, and zero without: errors of length scales make nothing of them larger.
+    """
+    level, told = float(np.mean(found.std**2)), noise + of_mean
+    if factor <= 1 or told >= level:
+        return factor, 0.0, 0.0
+    return (factor * level - told) / (level - told), noise, of_mean
 
 
 def _best_local(
