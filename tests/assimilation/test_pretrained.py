@@ -30,8 +30,9 @@ from bieqno.assimilation import (
     train_filter,
 )
 from bieqno.assimilation.filters.learned import pretrained
-from bieqno.assimilation.filters.learned.memory import Memory
+from bieqno.assimilation.filters.learned.memory import BINS, RADII, Memory
 from bieqno.assimilation.filters.learned.surroundings import Surroundings
+from bieqno.assimilation.geometry import gaspari_cohn
 from bieqno.assimilation.twin import window_keys
 from bieqno.persistence import PersistenceError
 
@@ -98,6 +99,39 @@ def test_the_memory_finds_the_radius_and_the_variance_ratio(weights):
     ensemble, observed = jax.random.normal(KEY, (5, SIZE)), system().observation.window(jnp.zeros(6))
     _, after = step(weights.at(system()), ensemble, observed, jnp.ones(5, bool))
     assert float(after.reach(jnp.array(5.0))[0]) < 0.5 * float(after.reach(jnp.array(500.0))[0])
+
+
+def related(radius, number=2000):
+    """Return a memory of 5 members: the first pair of kinds is related most at distance zero, the second not at all."""
+    centres = (np.arange(BINS) + 0.5) / BINS
+    real = np.stack([np.exp(-((centres / radius) ** 2)), np.sin(np.pi * centres) ** 2 * np.exp(-((centres / 2) ** 2))])
+    noise = 1 / 4
+    mean = noise + (1 - noise) * real
+    memory = Memory.new(SIZE, 2)
+    found = jnp.asarray(number * mean), jnp.full((2, BINS), float(number))
+    return eqx.tree_at(lambda m: (m.correlations, m.number), memory, found)
+
+
+def test_the_radius_has_the_least_expected_error_of_covariances():
+    """Also where nothing is related at distance zero, as height and velocity of waves; checked by sampling."""
+    reach = np.asarray(related(0.3).reach(jnp.array(5.0)))
+    assert 0.2 < reach[0] < 1.5
+    assert reach[1] > 0.5
+    assert float(related(0.1).reach(jnp.array(5.0))[0]) < reach[0] < float(related(0.3).reach(jnp.array(50.0))[0])
+    # Members with correlations of a known law, tapered by several radii: that of the least error is the one found.
+    rng, place = np.random.default_rng(0), np.arange(BINS) / BINS
+    true = np.exp(-((place / 0.25) ** 2))
+    shared = rng.normal(size=(4000, 5, 1))
+    rows = true * shared + np.sqrt(1 - true**2) * rng.normal(size=(4000, 5, BINS))
+    shared, rows = (x - x.mean(axis=1, keepdims=True) for x in (shared, rows))
+    sample = np.sum(shared * rows, axis=1) / np.sqrt(np.sum(shared**2, axis=1) * np.sum(rows**2, axis=1))
+    found = jnp.asarray(np.sum(sample**2, axis=0)[None]), jnp.full((1, BINS), 4000.0)
+    memory = eqx.tree_at(lambda m: (m.correlations, m.number), Memory.new(SIZE, 1), found)
+    errors = [
+        np.mean((np.asarray(gaspari_cohn(jnp.asarray(place + 0.5 / BINS), r)) * sample - true) ** 2) for r in RADII
+    ]
+    best = float(memory.reach(jnp.array(5.0))[0])
+    assert np.interp(best, RADII, errors) < 1.06 * min(errors)
 
 
 def test_cycle_carries_the_memory_also_in_parts(weights):

@@ -17,6 +17,7 @@ from bieqno.assimilation.neighbourhoods import Stencil
 
 WINDOWS = 50.0  # after which a window counts 1/e
 BINS = 16  # of distance, from 0 to the radius within which observations are looked for
+RADII = tuple(np.geomspace(0.06, 3.0, 48).tolist())  # of tapers, in that unit, among which the best is chosen
 LEAST, MOST, GRID = -1.5, 5.0, 40  # logarithms of variance ratios that are considered, and their number
 
 
@@ -72,16 +73,19 @@ class Memory(eqx.Module):
         return eqx.tree_at(lambda m: (m.unfamiliar, m.windows), self, found)
 
     def reach(self, count: Float[Array, ""]) -> Float[Array, "pairs"]:
-        """Return for each pair of kinds the radius of a taper as wide as is best for covariances of so many members.
+        """Return for each pair of kinds the radius of the taper that is best for covariances of so many members.
 
-        A sample correlation is best multiplied by the share of its square that is not sampling noise (Menetrier et al. 2015).
-        In units of the radius within which observations are looked for.
+        It has the least expected squared error of tapered correlations L c, without bias estimated from the squares of sample
+        correlations, whose noise is known (as Menetrier et al. 2015 do for each distance): the sum of ``L^2 c^2 - 2 L r`` with
+        r the part of c^2 that is no noise. Correlations that vanish at some distance, as at none between waves' height and
+        velocity, thus end no radius. In units of the radius within which observations are looked for.
         """
         noise = 1 / jnp.maximum(count - 1, 1)
-        mean = self.correlations / jnp.maximum(self.number, 1)
-        real = jnp.maximum(mean - noise, 0) / jnp.maximum(1 - noise, noise)
-        share = jnp.where(self.number > 0, jnp.minimum(real / jnp.maximum(mean, 1e-6), 1), 1)
-        return jnp.mean(jax.lax.cummin(share, axis=1), axis=1) / _taper_mean()
+        real = (self.correlations - noise * self.number) / jnp.maximum(1 - noise, noise)
+        taper = jnp.asarray(_candidates(), real.dtype)
+        risk = self.correlations @ taper**2 - 2 * real @ taper
+        radius = jnp.asarray(RADII, real.dtype)[jnp.argmin(risk, axis=1)]
+        return jnp.where(jnp.any(self.number > 0, axis=1), radius, RADII[-1])
 
     def variance_ratio(
         self, expected: Float[Array, "n"], deviation: Float[Array, ""]
@@ -100,7 +104,8 @@ class Memory(eqx.Module):
 
 
 @cache
-def _taper_mean() -> float:
-    """Return the mean of a taper over its radius."""
+def _candidates() -> Float[np.ndarray, "b r"]:
+    """Return the tapers of all radii, in the middle of each bin of distances."""
     with jax.ensure_compile_time_eval():
-        return float(np.mean(gaspari_cohn(jnp.linspace(0.0, 1.0, 2001), 1.0)))
+        middle = (jnp.arange(BINS) + 0.5) / BINS
+        return np.stack([np.asarray(gaspari_cohn(middle, radius)) for radius in RADII], axis=1)
