@@ -1,7 +1,8 @@
-"""What a filter remembers of earlier windows: how consistent innovations were, and how far correlations reach.
+"""What a filter remembers of earlier windows: how consistent innovations were, how far correlations reach, and what was held out.
 
 Decaying sums over windows, of numbers without units. From the first follows how much larger the errors of forecasts are than
-their spread, from the second beyond which distance a sample covariance of so few members is mostly noise.
+their spread, from the second beyond which distance a sample covariance of so few members is mostly noise, from the third how
+much wider or narrower a taper predicts observations best that are left out.
 """
 
 from functools import cache
@@ -18,6 +19,9 @@ from bieqno.assimilation.neighbourhoods import Stencil
 WINDOWS = 50.0  # after which a window counts 1/e
 BINS = 16  # of distance, from 0 to the radius within which observations are looked for
 RADII = tuple(np.geomspace(0.06, 3.0, 48).tolist())  # of tapers, in that unit, among which the best is chosen
+FACTORS = (0.35, 0.6, 1.0, 1.7, 2.8)  # of the radius, of which held-out observations say which is best
+SHARE = 0.3  # of what is held out that counts as independent
+PREFERENCE = 0.5  # deviation of the logarithm of the factor before anything was held out
 LEAST, MOST, GRID = -1.5, 5.0, 40  # logarithms of variance ratios that are considered, and their number
 
 
@@ -32,12 +36,13 @@ class Memory(eqx.Module):
     spread: Float[Array, "n"]  # of the last analysis; 0 where there was none
     unfamiliar: Float[Array, ""]  # how far what was seen is from what was met in training; 0 within it, a running mean
     windows: Float[Array, ""]  # with observations that there were
+    held_out: Float[Array, "3 c"]  # by factors of the radius: log variances, squared errors over them, number
 
     @classmethod
     def new(cls, variables: int, pairs: int) -> "Memory":
         """Remember nothing."""
-        none = jnp.zeros(variables)
-        return cls(none, none, none, jnp.zeros((pairs, BINS)), jnp.zeros((pairs, BINS)), none, *jnp.zeros(2))
+        none, binned = jnp.zeros(variables), jnp.zeros((pairs, BINS))
+        return cls(none, none, none, binned, binned, none, *jnp.zeros(2), jnp.zeros((3, len(FACTORS))))
 
     def with_correlations(
         self, square: Float[Array, "k n"], known: Bool[Array, "k n"], pair: Int[Array, "k n"], close: Stencil
@@ -71,6 +76,22 @@ class Memory(eqx.Module):
         share = jnp.any(mask) / jnp.clip(windows, 1, WINDOWS)
         found = jax.lax.stop_gradient((self.unfamiliar + (strange - self.unfamiliar) * share, windows))
         return eqx.tree_at(lambda m: (m.unfamiliar, m.windows), self, found)
+
+    def with_held_out(self, sums: Float[Array, "3 c"]) -> "Memory":
+        """Return the memory a window later, with how observations that were left out were predicted."""
+        fade = jnp.where(sums[2, 0] > 0, 1 - 1 / WINDOWS, 1.0)
+        return eqx.tree_at(lambda m: m.held_out, self, jax.lax.stop_gradient(fade * self.held_out + sums))
+
+    def log_factor(self) -> Float[Array, ""]:
+        """Return the mean of the logarithm of the factor of the radius, after what was held out.
+
+        By Bayes' rule, with the likelihood of a normal law whose variances are known up to one factor: it is the inflation that
+        sets this, and a radius is to be judged by where it puts the mean, and by the relative sizes of variances.
+        """
+        variances, squares, number = self.held_out
+        fit = -0.5 * (variances + number * jnp.log(jnp.maximum(squares, 1e-6) / jnp.maximum(number, 1)))
+        grid = jnp.log(jnp.asarray(FACTORS, fit.dtype))
+        return jax.nn.softmax(SHARE * fit - 0.5 * (grid / PREFERENCE) ** 2) @ grid
 
     def reach(self, count: Float[Array, ""]) -> Float[Array, "pairs"]:
         """Return for each pair of kinds the radius of the taper that is best for covariances of so many members.
