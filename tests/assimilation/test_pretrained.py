@@ -30,8 +30,11 @@ from bieqno.assimilation import (
     train_filter,
 )
 from bieqno.assimilation.filters.learned import pretrained
-from bieqno.assimilation.filters.learned.memory import Memory
+from bieqno.assimilation.filters.learned.held_out import held_out
+from bieqno.assimilation.filters.learned.memory import BINS, FACTORS, RADII, Memory
+from bieqno.assimilation.filters.learned.scale_free import Moments
 from bieqno.assimilation.filters.learned.surroundings import Surroundings
+from bieqno.assimilation.geometry import gaspari_cohn
 from bieqno.assimilation.twin import window_keys
 from bieqno.persistence import PersistenceError
 
@@ -98,6 +101,81 @@ def test_the_memory_finds_the_radius_and_the_variance_ratio(weights):
     ensemble, observed = jax.random.normal(KEY, (5, SIZE)), system().observation.window(jnp.zeros(6))
     _, after = step(weights.at(system()), ensemble, observed, jnp.ones(5, bool))
     assert float(after.reach(jnp.array(5.0))[0]) < 0.5 * float(after.reach(jnp.array(500.0))[0])
+
+
+def related(radius, number=2000):
+    """Return a memory of 5 members: the first pair of kinds is related most at distance zero, the second not at all."""
+    centres = (np.arange(BINS) + 0.5) / BINS
+    real = np.stack([np.exp(-((centres / radius) ** 2)), np.sin(np.pi * centres) ** 2 * np.exp(-((centres / 2) ** 2))])
+    noise = 1 / 4
+    mean = noise + (1 - noise) * real
+    memory = Memory.new(SIZE, 2)
+    found = jnp.asarray(number * mean), jnp.full((2, BINS), float(number))
+    return eqx.tree_at(lambda m: (m.correlations, m.number), memory, found)
+
+
+def test_the_radius_has_the_least_expected_error_of_covariances():
+    """Also where nothing is related at distance zero, as height and velocity of waves; checked by sampling."""
+    reach = np.asarray(related(0.3).reach(jnp.array(5.0)))
+    assert 0.2 < reach[0] < 1.5
+    assert reach[1] > 0.5
+    assert float(related(0.1).reach(jnp.array(5.0))[0]) < reach[0] < float(related(0.3).reach(jnp.array(50.0))[0])
+    # Members with correlations of a known law, tapered by several radii: that of the least error is the one found.
+    rng, place = np.random.default_rng(0), np.arange(BINS) / BINS
+    true = np.exp(-((place / 0.25) ** 2))
+    shared = rng.normal(size=(4000, 5, 1))
+    rows = true * shared + np.sqrt(1 - true**2) * rng.normal(size=(4000, 5, BINS))
+    shared, rows = (x - x.mean(axis=1, keepdims=True) for x in (shared, rows))
+    sample = np.sum(shared * rows, axis=1) / np.sqrt(np.sum(shared**2, axis=1) * np.sum(rows**2, axis=1))
+    found = jnp.asarray(np.sum(sample**2, axis=0)[None]), jnp.full((1, BINS), 4000.0)
+    memory = eqx.tree_at(lambda m: (m.correlations, m.number), Memory.new(SIZE, 1), found)
+    errors = [
+        np.mean((np.asarray(gaspari_cohn(jnp.asarray(place + 0.5 / BINS), r)) * sample - true) ** 2) for r in RADII
+    ]
+    best = float(memory.reach(jnp.array(5.0))[0])
+    assert np.interp(best, RADII, errors) < 1.06 * min(errors)
+
+
+def test_what_is_held_out_is_predicted_as_without_it(weights):
+    """The sums are those of analyses that never had the observation, by the Kalman filter's own formulas."""
+    here = system()
+    filter, ensemble = weights.at(here), jax.random.normal(KEY, (5, SIZE))
+    observed = here.observation.window(jnp.arange(6.0) / 2, mask=jnp.arange(6) != 4)
+    close = filter.around.near.among(observed.mask)
+    prior = Moments.of(ensemble, jnp.ones(5, bool), observed)
+    known = prior.known(close, observed.mask)
+    kinds, inflation = (filter.around.variables, filter.around.observations), jnp.linspace(1, 1.5, SIZE)
+    log_radius = jnp.broadcast_to(jnp.linspace(-1, 0.5, SIZE), known.shape)
+    found = held_out(prior, close, known, kinds, log_radius, inflation, key=KEY)
+    offset = np.asarray(close.spread(jnp.abs(close.offset[..., 0]))) * np.ones(known.shape)
+    wanted = np.zeros((3, len(FACTORS)))
+    for i in range(SIZE):
+        near, there = np.asarray(close.indices)[i], np.asarray(known)[:, i]
+        j = near[there][np.argmin(offset[there, i])]
+        others = there & (near != j)
+        for c, factor in enumerate(FACTORS):
+            radius = factor * np.exp(float(log_radius[0, i]))
+            root = np.sqrt(np.asarray(gaspari_cohn(jnp.asarray(offset[others, i]), radius)))
+            S = np.asarray(inflation)[i] * np.asarray(prior.S)
+            known_S = S[:, near[others]] * root
+            rest = np.linalg.inv(np.eye(5) + known_S @ known_S.T)
+            mean = S[:, j] @ rest @ known_S @ (root * np.asarray(prior.innovation)[near[others]])
+            variance = 1 + S[:, j] @ rest @ S[:, j]
+            square = (float(prior.innovation[j]) - mean) ** 2 / variance
+            wanted[:, c] += np.log(variance), square, 1
+    np.testing.assert_allclose(found, wanted, rtol=1e-3)
+    np.testing.assert_allclose(filter.begin().with_held_out(found).held_out, found)
+
+
+def test_held_out_observations_choose_the_radius():
+    """A factor that predicts better is taken, one that only has larger variances throughout is not."""
+    memory = Memory.new(SIZE, 1)
+    assert float(memory.log_factor()) == pytest.approx(0, abs=0.05)
+    number = jnp.full(5, 500.0)
+    better = memory.with_held_out(jnp.stack([jnp.zeros(5), 500.0 * jnp.array([1.0, 0.8, 1.0, 1.2, 1.4]), number]))
+    assert float(better.log_factor()) == pytest.approx(np.log(0.6), abs=0.1)
+    wider = memory.with_held_out(jnp.stack([number * jnp.arange(5.0), 500 * jnp.exp(-jnp.arange(5.0)), number]))
+    assert float(wider.log_factor()) == pytest.approx(float(memory.log_factor()), abs=1e-3)
 
 
 def test_cycle_carries_the_memory_also_in_parts(weights):

@@ -1,7 +1,8 @@
-"""What a filter remembers of earlier windows: how consistent innovations were, and how far correlations reach.
+"""What a filter remembers of earlier windows: how consistent innovations were, how far correlations reach, and what was held out.
 
 Decaying sums over windows, of numbers without units. From the first follows how much larger the errors of forecasts are than
-their spread, from the second beyond which distance a sample covariance of so few members is mostly noise.
+their spread, from the second beyond which distance a sample covariance of so few members is mostly noise, from the third how
+much wider or narrower a taper predicts observations best that are left out.
 """
 
 from functools import cache
@@ -17,6 +18,10 @@ from bieqno.assimilation.neighbourhoods import Stencil
 
 WINDOWS = 50.0  # after which a window counts 1/e
 BINS = 16  # of distance, from 0 to the radius within which observations are looked for
+RADII = tuple(np.geomspace(0.06, 3.0, 48).tolist())  # of tapers, in that unit, among which the best is chosen
+FACTORS = (0.35, 0.6, 1.0, 1.7, 2.8)  # of the radius, of which held-out observations say which is best
+SHARE = 0.3  # of what is held out that counts as independent
+PREFERENCE = 0.5  # deviation of the logarithm of the factor before anything was held out
 LEAST, MOST, GRID = -1.5, 5.0, 40  # logarithms of variance ratios that are considered, and their number
 
 
@@ -31,12 +36,13 @@ class Memory(eqx.Module):
     spread: Float[Array, "n"]  # of the last analysis; 0 where there was none
     unfamiliar: Float[Array, ""]  # how far what was seen is from what was met in training; 0 within it, a running mean
     windows: Float[Array, ""]  # with observations that there were
+    held_out: Float[Array, "3 c"]  # by factors of the radius: log variances, squared errors over them, number
 
     @classmethod
     def new(cls, variables: int, pairs: int) -> "Memory":
         """Remember nothing."""
-        none = jnp.zeros(variables)
-        return cls(none, none, none, jnp.zeros((pairs, BINS)), jnp.zeros((pairs, BINS)), none, *jnp.zeros(2))
+        none, binned = jnp.zeros(variables), jnp.zeros((pairs, BINS))
+        return cls(none, none, none, binned, binned, none, *jnp.zeros(2), jnp.zeros((3, len(FACTORS))))
 
     def with_correlations(
         self, square: Float[Array, "k n"], known: Bool[Array, "k n"], pair: Int[Array, "k n"], close: Stencil
@@ -71,17 +77,36 @@ class Memory(eqx.Module):
         found = jax.lax.stop_gradient((self.unfamiliar + (strange - self.unfamiliar) * share, windows))
         return eqx.tree_at(lambda m: (m.unfamiliar, m.windows), self, found)
 
-    def reach(self, count: Float[Array, ""]) -> Float[Array, "pairs"]:
-        """Return for each pair of kinds the radius of a taper as wide as is best for covariances of so many members.
+    def with_held_out(self, sums: Float[Array, "3 c"]) -> "Memory":
+        """Return the memory a window later, with how observations that were left out were predicted."""
+        fade = jnp.where(sums[2, 0] > 0, 1 - 1 / WINDOWS, 1.0)
+        return eqx.tree_at(lambda m: m.held_out, self, jax.lax.stop_gradient(fade * self.held_out + sums))
 
-        A sample correlation is best multiplied by the share of its square that is not sampling noise (Menetrier et al. 2015).
-        In units of the radius within which observations are looked for.
+    def log_factor(self) -> Float[Array, ""]:
+        """Return the mean of the logarithm of the factor of the radius, after what was held out.
+
+        By Bayes' rule, with the likelihood of a normal law whose variances are known up to one factor: it is the inflation that
+        sets this, and a radius is to be judged by where it puts the mean, and by the relative sizes of variances.
+        """
+        variances, squares, number = self.held_out
+        fit = -0.5 * (variances + number * jnp.log(jnp.maximum(squares, 1e-6) / jnp.maximum(number, 1)))
+        grid = jnp.log(jnp.asarray(FACTORS, fit.dtype))
+        return jax.nn.softmax(SHARE * fit - 0.5 * (grid / PREFERENCE) ** 2) @ grid
+
+    def reach(self, count: Float[Array, ""]) -> Float[Array, "pairs"]:
+        """Return for each pair of kinds the radius of the taper that is best for covariances of so many members.
+
+        It has the least expected squared error of tapered correlations L c, without bias estimated from the squares of sample
+        correlations, whose noise is known (as Menetrier et al. 2015 do for each distance): the sum of ``L^2 c^2 - 2 L r`` with
+        r the part of c^2 that is no noise. Correlations that vanish at some distance, as at none between waves' height and
+        velocity, thus end no radius. In units of the radius within which observations are looked for.
         """
         noise = 1 / jnp.maximum(count - 1, 1)
-        mean = self.correlations / jnp.maximum(self.number, 1)
-        real = jnp.maximum(mean - noise, 0) / jnp.maximum(1 - noise, noise)
-        share = jnp.where(self.number > 0, jnp.minimum(real / jnp.maximum(mean, 1e-6), 1), 1)
-        return jnp.mean(jax.lax.cummin(share, axis=1), axis=1) / _taper_mean()
+        real = (self.correlations - noise * self.number) / jnp.maximum(1 - noise, noise)
+        taper = jnp.asarray(_candidates(), real.dtype)
+        risk = self.correlations @ taper**2 - 2 * real @ taper
+        radius = jnp.asarray(RADII, real.dtype)[jnp.argmin(risk, axis=1)]
+        return jnp.where(jnp.any(self.number > 0, axis=1), radius, RADII[-1])
 
     def variance_ratio(
         self, expected: Float[Array, "n"], deviation: Float[Array, ""]
@@ -100,7 +125,8 @@ class Memory(eqx.Module):
 
 
 @cache
-def _taper_mean() -> float:
-    """Return the mean of a taper over its radius."""
+def _candidates() -> Float[np.ndarray, "b r"]:
+    """Return the tapers of all radii, in the middle of each bin of distances."""
     with jax.ensure_compile_time_eval():
-        return float(np.mean(gaspari_cohn(jnp.linspace(0.0, 1.0, 2001), 1.0)))
+        middle = (jnp.arange(BINS) + 0.5) / BINS
+        return np.stack([np.asarray(gaspari_cohn(middle, radius)) for radius in RADII], axis=1)

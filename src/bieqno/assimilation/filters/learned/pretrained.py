@@ -3,7 +3,7 @@
 Nothing that it sees has a unit: innovations and spreads are in units of the observation error, distances in units of the
 network of observations. The base is an LETKF whose radius follows from the sample correlations, whose inflation before the
 analysis from the history of innovations, and after it from how much the spread shrank and from the ensemble size. A network
-steers all of them for each variable; it begins at zero.
+steers all of them for each variable; it begins at zero. Observations that are held out correct the radius at last.
 """
 
 import dataclasses
@@ -19,6 +19,7 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno import persistence
 from bieqno.arguments import checked
+from bieqno.assimilation.filters.learned.held_out import held_out
 from bieqno.assimilation.filters.learned.local_features import asinh
 from bieqno.assimilation.filters.learned.memory import Memory
 from bieqno.assimilation.filters.learned.scale_free import SEEN, TINY, ZERO, Moments, features, tapers
@@ -122,8 +123,11 @@ class PretrainedEnNF(eqx.Module):
         trust = FAR * jnp.exp(-state.unfamiliar)
         steered = trust * jnp.tanh(self.before(seen) / FAR)
         # The base analysis.
-        inflation = jnp.exp(0.5 * ratio + steered[0])
-        taper = tapers(close, log_radius + steered[1], known)
+        inflation, log_radius = jnp.exp(0.5 * ratio + steered[0]), log_radius + steered[1]
+        taper = tapers(close, log_radius + state.log_factor(), known)
+        kinds, where = (around.variables, around.observations), jax.random.fold_in(key, 4)
+        fixed, *settings = jax.lax.stop_gradient((prior, log_radius, inflation))
+        state = state.with_held_out(held_out(fixed, close, known, kinds, *settings, key=where))
         weight = jnp.sqrt(taper + TINY).T * inflation[:, None]
         anomalies, shift = local_transforms(inflation * prior.A, prior.S, prior.innovation, close.indices, weight)
         shift = shift / inflation
