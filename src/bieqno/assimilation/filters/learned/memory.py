@@ -41,8 +41,8 @@ class Memory(eqx.Module):
     @classmethod
     def new(cls, variables: int, pairs: int) -> "Memory":
         """Remember nothing."""
-        none, binned = jnp.zeros(variables), jnp.zeros((pairs, BINS))
-        return cls(none, none, none, binned, binned, none, *jnp.zeros(2), jnp.zeros((3, len(FACTORS))))
+        none, binned, zero = jnp.zeros(variables), jnp.zeros((pairs, BINS)), jnp.zeros(())
+        return cls(none, none, none, binned, binned, none, zero, zero, jnp.zeros((3, len(FACTORS))))
 
     def with_correlations(
         self, square: Float[Array, "k n"], known: Bool[Array, "k n"], pair: Int[Array, "k n"], close: Stencil
