@@ -94,7 +94,6 @@ def test_run_stores_everything_and_makes_the_page(bieqno_command, tmp_path):
         (("step-1d", "--preset", "quik"), "did you mean 'quick'?"),
         (("demo", "--preset", "paper"), "no preset 'paper'; there are smoke, quick"),
         (("step-1d", "--only", "gpp"), "did you mean"),
-        (("super-filter", "--only", "EnNF"), "cannot be run one by one"),
         (("step-1d", "--seed", "-1"), "seed"),
         ((), "NAME"),
     ],
@@ -104,6 +103,14 @@ def test_wrong_usage_is_told_and_makes_nothing(bieqno_command, tmp_path, argumen
     assert code == 2
     assert told in " ".join(err.replace("│", "").split())
     assert not (tmp_path / "runs").exists()
+
+
+def test_methods_of_a_study_that_knows_none_cannot_be_run_one_by_one(bieqno_command, monkeypatch):
+    joint = EXPERIMENTS["joint"]
+    monkeypatch.setitem(EXPERIMENTS, "joint", replace(joint, description=replace(joint.description, methods=())))
+    code, _, err = bieqno_command("run", "joint", "--only", "joint")
+    assert code == 2
+    assert "cannot be run one by one" in " ".join(err.replace("│", "").split())
 
 
 def test_only_runs_one_method_where_it_is_known(bieqno_command, tmp_path):

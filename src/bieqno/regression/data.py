@@ -64,12 +64,11 @@ class Scaling(eqx.Module):
             if np.abs(values).max() > LARGEST:
                 size = f"{np.abs(values).max():.3g}"
                 raise ValueError(f"{name} are at most {LARGEST:g}, so that their squares are finite, got {size}")
-        # Predictions of a constant target shall stay within a thousandth of it.
-        found = cls(X.mean(axis=0), _spread(X, 1.0), np.asarray(y.mean()), _spread(y, 1e-3))
-        if found.target_scale < 1 / LARGEST:
-            spread = f"{found.target_scale:.3g}"
+        scale = _spread(y, 1e-3)  # predictions of a constant target shall stay within a thousandth of it
+        if scale < 1 / LARGEST:
+            spread = f"{scale:.3g}"
             raise ValueError(f"targets have a standard deviation of at least {1 / LARGEST:g}, or none; got {spread}")
-        return found
+        return cls(X.mean(axis=0), _spread(X, 1.0), np.asarray(y.mean()), scale)
 
     def inputs(self, X: np.ndarray) -> Float[np.ndarray, "n d"]:
         """Return inputs in scaled units, in double precision."""

@@ -21,7 +21,7 @@ def forecast(method, mean, std, likelihood=None):
     return Outcome(
         Case("table", lambda _: None),
         method,
-        [{"mean": mean, "std": np.full(12, std), "score.seconds": np.array(0.5), **stated}],
+        [{"mean": mean, "std": np.full(12, std), "tail": np.array(0.0), "score.seconds": np.array(0.5), **stated}],
     )
 
 
