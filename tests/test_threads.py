@@ -108,7 +108,7 @@ for call in calls:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are not forked here")
 def test_a_process_that_is_forked_after_use_says_so_and_does_not_hang(tmp_path):
-    """Fits and analyses waited for ever for threads that a fork does not have."""
+    """Fits and analyses waited without end for threads that a fork does not have."""
     script = tmp_path / "forked.py"
     script.write_text(FORKED)
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300, check=False)

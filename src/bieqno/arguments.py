@@ -40,7 +40,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows
 
 
 def refuse_fork() -> None:
-    """Refuse to run JAX in a process that was forked after it was used: its threads are gone, and it would wait for ever."""
+    """Refuse to run JAX in a process that was forked after it was used: its threads are gone, and it would wait without end."""
     if _forked:
         raise RuntimeError(
             "this process was forked from one that had used JAX, and would hang; start processes by "
