@@ -12,8 +12,8 @@ _SIGNATURE = b"GCOL"
 def check_heaps(path: Path) -> None:
     """Refuse a file on which HDF5 2.0 would hang: its global heap says that what is free has no length.
 
-    The library goes from entry to entry by their lengths, without end where one is zero, and no Ctrl-C ends it. One changed bit of a
-    file suffices.
+    The library goes from entry to entry by their lengths, without end where one is zero, and no Ctrl-C ends it. One changed bit
+    of a file suffices.
     """
     if not path.is_file() or not path.stat().st_size:  # an empty file cannot be mapped
         return
