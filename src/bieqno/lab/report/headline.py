@@ -96,7 +96,7 @@ def headlines(results: Iterable[Result]) -> Iterator[Headline]:
 def _headline(title: str, first: str, duels: Mapping[str, Sequence[Duel]], chart: Chart | None) -> Headline:
     every = [duel for each in duels.values() for duel in each]
     own = sorted((duel for duel in duels[first] if duel.metric == duels[first][0].metric), key=_gain)
-    about = EXPERIMENTS[first].description.title if first in EXPERIMENTS else first
+    about = _title(first)
     clear = [duel for duel in own if duel.won and math.isfinite(duel.change)]
     if clear:
         ends = [f"{-100 * duel.change:.0f} % ({duel.case})" for duel in (clear[-1], clear[0])]
@@ -111,10 +111,14 @@ def _headline(title: str, first: str, duels: Mapping[str, Sequence[Duel]], chart
     won = sum(duel.won and not duel.equal for duel in every)
     rest = f"Against the best tuned opponent of each of {len(every)} cases, ours wins {won}, "
     rest += f"loses {len(every) - won - equal}, and is equal within two standard errors in {equal}"
-    rest += "." if worst.won or worst is own[-1] else f"; its heaviest loss: {worst}, in {worst.study}."
+    rest += "." if worst.won or worst is own[-1] else f"; its heaviest loss: {worst}, in {worst.study} ({_title(worst.study)})."
     if alone := [name for name, each in duels.items() if not each]:
         rest += f" Run without a tuned opponent, and in none of these numbers: {', '.join(alone)}."
     return Headline(title, f"{about}: {said}.", rest, first, chart)
+
+
+def _title(study: str) -> str:
+    return EXPERIMENTS[study].description.title if study in EXPERIMENTS else study
 
 
 def _beside_published(duels: Sequence[Duel]) -> str:

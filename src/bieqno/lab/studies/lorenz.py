@@ -45,7 +45,7 @@ _LONG_63: dict[str, Any] = {"tuning": (8, 400), "training": {"steps": 30_000, **
 LORENZ63 = Experiment(
     "lorenz63",
     Description(
-        title="Lorenz's model of 1963",
+        title="Imitation of an EnKF on Lorenz's model of 1963",
         question="Two of the three variables of a chaotic system are observed now and then, with errors, and an ensemble of "
         "model runs is corrected by each observation. How close does its mean stay to the truth when there are only a few runs?",
         claim="The ensemble neural filter (EnNF), trained on an ensemble Kalman filter (EnKF) of 50 members, works with two "
@@ -77,7 +77,7 @@ _QUICK_96 = FilterSettings("quick", _UP_TO_64, (8, 32), tuning=(2, 100), **_BOTH
 LORENZ96 = Experiment(
     "lorenz96",
     Description(
-        title="Lorenz's model of 1996, 24 variables",
+        title="Imitation of an EnKF on Lorenz's model of 1996",
         question="Waves travel around a ring of 24 places, of which every third is observed with errors. Can a small ensemble "
         "follow them where the ensemble Kalman filter needs a hundred members?",
         claim="The EnNF, trained on an EnKF of 100 members, works with two members and has lower errors than the EnKF for all "
