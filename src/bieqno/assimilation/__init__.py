@@ -63,6 +63,7 @@ from bieqno.assimilation.neighbourhoods import Stencil as Stencil
 from bieqno.assimilation.objectives import AgainstTruth as AgainstTruth
 from bieqno.assimilation.objectives import Imitation as Imitation
 from bieqno.assimilation.objectives import OnScenarios as OnScenarios
+from bieqno.assimilation.objectives import Scenarios as Scenarios
 from bieqno.assimilation.observation import Observation as Observation
 from bieqno.assimilation.observation import Observed as Observed
 from bieqno.assimilation.observation_operators import Shifted as Shifted
@@ -79,7 +80,6 @@ from bieqno.assimilation.predictive import calibration_band as calibration_band
 from bieqno.assimilation.predictive import keep_scores as keep_scores
 from bieqno.assimilation.protocols import Filter as Filter
 from bieqno.assimilation.protocols import StatefulFilter as StatefulFilter
-from bieqno.assimilation.scenarios import Scenarios as Scenarios
 from bieqno.assimilation.storage import filter_from_bytes as filter_from_bytes
 from bieqno.assimilation.storage import filter_to_bytes as filter_to_bytes
 from bieqno.assimilation.storage import load_filter as load_filter

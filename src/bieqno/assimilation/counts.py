@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import betainc, gammaincc, gammaln, log_ndtr, ndtr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation.densities import TINY, AbstractDensity, Number, check_positive
+from bieqno.assimilation.densities import TINY, AbstractDensity, Number, check_positive, log_between
 
 LARGE = 100.0  # size of a negative binomial from which Stirling's series is exact to rounding
 
@@ -97,12 +97,8 @@ class RoundedCounts(AbstractDensity):
     def log_prob(self, value: Float[Array, "..."], predicted: Float[Array, "..."]) -> Float[Array, "..."]:
         """Return the log probability of a count."""
         high, low = self._scaled(value + 0.5, predicted), self._scaled(value - 0.5, predicted)
-        # In the lower tail, by symmetry: differences of probabilities near one would lose their digits.
-        upper = low > 0
-        a, b = jnp.where(upper, -high, low), jnp.where(upper, -low, high)
-        more, less = log_ndtr(b), log_ndtr(a)
-        between = more + jnp.log(-jnp.expm1(jnp.minimum(less - more, -1e-12)))
-        return jnp.logaddexp(jnp.where(value > 0, between, log_ndtr(high)), math.log(self.least))
+        between = jnp.where(value > 0, log_between(low, high, 1e-12), log_ndtr(high))
+        return jnp.logaddexp(between, math.log(self.least))
 
     def sample(self, predicted: Float[Array, "*s"], *, key: PRNGKeyArray) -> Float[Array, "*s"]:
         """Draw counts."""

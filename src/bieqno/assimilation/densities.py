@@ -15,7 +15,7 @@ import numpy as np
 from jax.scipy.special import betainc, log_ndtr, ndtr
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bieqno.assimilation.laws import HALF_LOG_2_PI, AbstractLaw
+from bieqno.assimilation.laws import HALF_LOG_2_PI, AbstractLaw, Mask, Predicted, Rows, Values
 
 Number = float | Float[Array, ""] | Float[Array, "m"]
 TINY = 1e-6  # least mean of a count: a density of zero for all members decides nothing
@@ -62,36 +62,28 @@ class AbstractDensity(AbstractLaw):
         """Return the mean at each prediction: the prediction itself, unless a law says otherwise."""
         return predicted
 
-    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
+    def std(self, reference: Values) -> Values:
         """Return the standard deviation."""
         return jnp.sqrt(self.variance(reference))
 
-    def moments(self, predicted: Float[Array, "N m"]) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+    def moments(self, predicted: Predicted) -> tuple[Predicted, Predicted]:
         """Return mean and variance."""
         return self.mean(predicted), self.variance(predicted)
 
-    def draw(self, predicted: Float[Array, "N m"], *, key: PRNGKeyArray) -> Float[Array, "N m"]:
+    def draw(self, predicted: Predicted, *, key: PRNGKeyArray) -> Predicted:
         """Draw values."""
         return self.sample(predicted, key=key).astype(predicted.dtype)
 
-    def log_likelihood(
-        self,
-        value: Float[Array, "m"],
-        predicted: Float[Array, "N m"],
-        reference: Float[Array, "m"],
-        mask: Bool[Array, "m"],
-    ) -> Float[Array, "N"]:
+    def log_likelihood(self, value: Values, predicted: Predicted, reference: Values, mask: Mask) -> Float[Array, "N"]:
         """Sum over the values."""
         each = jnp.maximum(self.log_prob(jnp.where(mask, value, 1), predicted), LEAST)
         return jnp.sum(jnp.where(mask, each, 0), axis=1)
 
-    def log_constant(self, reference: Float[Array, "m"], mask: Bool[Array, "m"]) -> Float[Array, ""]:
+    def log_constant(self, reference: Values, mask: Mask) -> Float[Array, ""]:
         """Nothing was left out."""
         return jnp.zeros((), reference.dtype)
 
-    def below(
-        self, value: Float[Array, "m"], predicted: Float[Array, "N m"], reference: Float[Array, "m"]
-    ) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+    def below(self, value: Values, predicted: Predicted, reference: Values) -> tuple[Predicted, Predicted]:
         """Return the distribution function, for counts also at the next smaller one."""
         upto = self.cdf(value, predicted)
         return (jnp.where(value > 0, self.cdf(value - 1, predicted), 0), upto) if self.counts else (upto, upto)
@@ -106,13 +98,11 @@ class AbstractDensity(AbstractLaw):
             "observed.gaussian(ensemble), and one that honours the law observed.log_weights(ensemble)"
         )
 
-    def whiten(
-        self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
-    ) -> Float[Array, "k m"]:
+    def whiten(self, rows: Rows, reference: Values, mask: Mask) -> Rows:
         """Refuse."""
         self._refuse()
 
-    def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
+    def colour(self, noise: Rows, reference: Values) -> Rows:
         """Refuse."""
         self._refuse()
 
@@ -130,17 +120,15 @@ class LogNormal(AbstractDensity):
         check_positive(deviation=self.deviation)
 
     def _scaled(self, value: Float[Array, "..."], predicted: Float[Array, "..."]) -> Float[Array, "..."]:
-        return jnp.log(jnp.maximum(value, 0) / jnp.maximum(predicted, SMALLEST)) / jnp.asarray(
-            self.deviation, value.dtype
-        )
+        ratio = jnp.maximum(value, 0) / jnp.maximum(predicted, SMALLEST)
+        return jnp.log(ratio) / jnp.asarray(self.deviation, value.dtype)
 
     def log_prob(self, value: Float[Array, "..."], predicted: Float[Array, "..."]) -> Float[Array, "..."]:
         """Return the log density; the least of all where a value is not positive."""
         positive = value > 0
         safe = jnp.where(positive, value, 1)
-        density = (
-            -0.5 * self._scaled(safe, predicted) ** 2 - HALF_LOG_2_PI - jnp.log(safe * jnp.asarray(self.deviation))
-        )
+        density = -0.5 * self._scaled(safe, predicted) ** 2 - HALF_LOG_2_PI
+        density = density - jnp.log(safe * jnp.asarray(self.deviation))
         return jnp.where(positive, density, LEAST)
 
     def impossible(self, value: Float[Array, "..."]) -> Bool[Array, "..."]:
@@ -189,10 +177,8 @@ class StudentT(AbstractDensity):
 
     def cdf(self, value: Float[Array, "..."], predicted: Float[Array, "..."]) -> Float[Array, "..."]:
         """Return Student's distribution function."""
-        t, v = (
-            (value - predicted) / jnp.asarray(self.scale, predicted.dtype),
-            jnp.asarray(self.freedom, predicted.dtype),
-        )
+        t = (value - predicted) / jnp.asarray(self.scale, predicted.dtype)
+        v = jnp.asarray(self.freedom, predicted.dtype)
         tail = 0.5 * betainc(v / 2, jnp.asarray(0.5, v.dtype), v / (v + t**2))
         return jnp.where(t > 0, 1 - tail, tail)
 
@@ -234,9 +220,7 @@ class Censored(AbstractDensity):
         deviation, limit, _ = self._parts(predicted)
         return ndtr((jnp.maximum(value, limit) - predicted) / deviation)
 
-    def below(
-        self, value: Float[Array, "m"], predicted: Float[Array, "N m"], reference: Float[Array, "m"]
-    ) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+    def below(self, value: Values, predicted: Predicted, reference: Values) -> tuple[Predicted, Predicted]:
         """Return the distribution function; nothing is smaller than the limit."""
         upto = self.cdf(value, predicted)
         return jnp.where(value > jnp.asarray(self.limit), upto, 0), upto
@@ -253,6 +237,15 @@ class Censored(AbstractDensity):
         above, below, density = ndtr(-at), ndtr(at), _density(at)
         variance = above + at * density * (1 - 2 * below) + at**2 * above * below - density**2
         return deviation**2 * jnp.maximum(variance, 1e-3)
+
+
+def log_between(low: Float[Array, "*s"], high: Float[Array, "*s"], least: float) -> Float[Array, "*s"]:
+    """Return the log probability of a standard normal number between two; `least` keeps their difference from zero."""
+    # In the lower tail, by symmetry: differences of probabilities near one would lose their digits.
+    upper = low > 0
+    more = log_ndtr(jnp.where(upper, -low, high))
+    less = log_ndtr(jnp.where(upper, -high, low))
+    return more + jnp.log(-jnp.expm1(jnp.minimum(less - more, -least)))
 
 
 def _density(x: Float[Array, "..."]) -> Float[Array, "..."]:

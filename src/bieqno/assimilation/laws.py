@@ -9,6 +9,7 @@ import abc
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import TypeAlias
 
 import equinox as eqx
 import jax
@@ -17,6 +18,13 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
+# Of one window: values that are or could be observed, rows of such, those that each member predicts, and which there are.
+Values: TypeAlias = Float[Array, "m"]
+Rows: TypeAlias = Float[Array, "k m"]
+Predicted: TypeAlias = Float[Array, "N m"]
+Mask: TypeAlias = Bool[Array, "m"]
+Deviation: TypeAlias = float | np.ndarray | Float[Array, "..."] | Callable[[Values], Values]
+"""A standard deviation, one per component, a covariance matrix, or a function of the values."""
 HALF_LOG_2_PI = 0.5 * math.log(2 * math.pi)
 
 
@@ -24,45 +32,35 @@ class AbstractLaw(eqx.Module):
     """How the values of a window are distributed, given those that are predicted of them."""
 
     @abc.abstractmethod
-    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
+    def std(self, reference: Values) -> Values:
         """Return the standard deviation of each component where this is predicted."""
 
     @abc.abstractmethod
-    def moments(self, predicted: Float[Array, "N m"]) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+    def moments(self, predicted: Predicted) -> tuple[Predicted, Predicted]:
         """Return mean and variance of the values at each prediction."""
 
     @abc.abstractmethod
-    def draw(self, predicted: Float[Array, "N m"], *, key: PRNGKeyArray) -> Float[Array, "N m"]:
+    def draw(self, predicted: Predicted, *, key: PRNGKeyArray) -> Predicted:
         """Draw values at each prediction."""
 
     @abc.abstractmethod
-    def log_likelihood(
-        self,
-        value: Float[Array, "m"],
-        predicted: Float[Array, "N m"],
-        reference: Float[Array, "m"],
-        mask: Bool[Array, "m"],
-    ) -> Float[Array, "N"]:
+    def log_likelihood(self, value: Values, predicted: Predicted, reference: Values, mask: Mask) -> Float[Array, "N"]:
         """Return the log density of all values in the mask at each prediction, up to a constant."""
 
     @abc.abstractmethod
-    def log_constant(self, reference: Float[Array, "m"], mask: Bool[Array, "m"]) -> Float[Array, ""]:
+    def log_constant(self, reference: Values, mask: Mask) -> Float[Array, ""]:
         """Return that constant."""
 
     @abc.abstractmethod
-    def below(
-        self, value: Float[Array, "m"], predicted: Float[Array, "N m"], reference: Float[Array, "m"]
-    ) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+    def below(self, value: Values, predicted: Predicted, reference: Values) -> tuple[Predicted, Predicted]:
         """Return the probabilities of a smaller value, and of one that is not larger."""
 
     @abc.abstractmethod
-    def whiten(
-        self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
-    ) -> Float[Array, "k m"]:
+    def whiten(self, rows: Rows, reference: Values, mask: Mask) -> Rows:
         """Multiply every row by R^(-1/2) of the components in the mask; the others become zero."""
 
     @abc.abstractmethod
-    def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
+    def colour(self, noise: Rows, reference: Values) -> Rows:
         """Multiply every row of white noise by R^(1/2)."""
 
     @abc.abstractmethod
@@ -79,32 +77,20 @@ class AbstractError(AbstractLaw):
 
     floor: float = eqx.field(static=True, kw_only=True)
 
-    @abc.abstractmethod
-    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
-        """Return the standard deviation of each component."""
-
-    def moments(self, predicted: Float[Array, "N m"]) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+    def moments(self, predicted: Predicted) -> tuple[Predicted, Predicted]:
         """Return the prediction itself, and the square of the standard deviation there."""
         return predicted, jax.vmap(self.std)(predicted) ** 2
 
-    def draw(self, predicted: Float[Array, "N m"], *, key: PRNGKeyArray) -> Float[Array, "N m"]:
+    def draw(self, predicted: Predicted, *, key: PRNGKeyArray) -> Predicted:
         """Add errors to each prediction."""
         noise = jax.random.normal(key, predicted.shape, predicted.dtype)
         return predicted + jax.vmap(lambda e, clean: self.colour(e[None], clean)[0])(noise, predicted)
 
-    def log_likelihood(
-        self,
-        value: Float[Array, "m"],
-        predicted: Float[Array, "N m"],
-        reference: Float[Array, "m"],
-        mask: Bool[Array, "m"],
-    ) -> Float[Array, "N"]:
+    def log_likelihood(self, value: Values, predicted: Predicted, reference: Values, mask: Mask) -> Float[Array, "N"]:
         """Return minus half the squared misfit in units of the error."""
         return -0.5 * jnp.sum(self.whiten(value - predicted, reference, mask) ** 2, axis=1)
 
-    def below(
-        self, value: Float[Array, "m"], predicted: Float[Array, "N m"], reference: Float[Array, "m"]
-    ) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+    def below(self, value: Values, predicted: Predicted, reference: Values) -> tuple[Predicted, Predicted]:
         """Return the normal distribution function, of each component by itself."""
         probability = ndtr((value - predicted) / self.std(reference))
         return probability, probability
@@ -119,22 +105,20 @@ class IndependentError(AbstractError):
 
     law: Callable[[Float[Array, "m"]], Float[Array, "#m"] | Float[Array, ""] | float]
 
-    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
+    def std(self, reference: Values) -> Values:
         """Return the standard deviation of each component."""
         deviation = jnp.maximum(jnp.abs(jnp.asarray(self.law(reference))), self.floor)
         return jnp.broadcast_to(deviation, reference.shape).astype(reference.dtype)
 
-    def whiten(
-        self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
-    ) -> Float[Array, "k m"]:
+    def whiten(self, rows: Rows, reference: Values, mask: Mask) -> Rows:
         """Divide by the standard deviation."""
         return jnp.where(mask, rows / self.std(reference), 0)
 
-    def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
+    def colour(self, noise: Rows, reference: Values) -> Rows:
         """Multiply by the standard deviation."""
         return noise * self.std(reference)
 
-    def log_constant(self, reference: Float[Array, "m"], mask: Bool[Array, "m"]) -> Float[Array, ""]:
+    def log_constant(self, reference: Values, mask: Mask) -> Float[Array, ""]:
         """Return the log density where there is no misfit."""
         return -jnp.sum(jnp.where(mask, jnp.log(self.std(reference)) + HALF_LOG_2_PI, 0))
 
@@ -161,25 +145,23 @@ class CorrelatedError(AbstractError):
         values, vectors = jnp.linalg.eigh(covariance)
         return cls(covariance, values, vectors, floor=floor)
 
-    def std(self, reference: Float[Array, "m"]) -> Float[Array, "m"]:
+    def std(self, reference: Values) -> Values:
         """Return the standard deviation of each component."""
         return jnp.sqrt(jnp.maximum(jnp.diagonal(self.covariance), self.floor**2))
 
     def _power(self, values: Float[Array, "m"], vectors: Float[Array, "m m"], power: float) -> Float[Array, "m m"]:
         return (vectors * jnp.maximum(values, self.floor**2) ** power) @ vectors.T
 
-    def whiten(
-        self, rows: Float[Array, "k m"], reference: Float[Array, "m"], mask: Bool[Array, "m"]
-    ) -> Float[Array, "k m"]:
+    def whiten(self, rows: Rows, reference: Values, mask: Mask) -> Rows:
         """Multiply by the symmetric root of the inverse of R: each result stays nearest its component."""
         values, vectors = _decompose_in_turn(mask, self.covariance, self.eigenvalues, self.eigenvectors)
         return jnp.where(mask, jnp.where(mask, rows, 0) @ self._power(values, vectors, -0.5), 0)
 
-    def colour(self, noise: Float[Array, "k m"], reference: Float[Array, "m"]) -> Float[Array, "k m"]:
+    def colour(self, noise: Rows, reference: Values) -> Rows:
         """Multiply by the symmetric root of R."""
         return noise @ self._power(self.eigenvalues, self.eigenvectors, 0.5)
 
-    def log_constant(self, reference: Float[Array, "m"], mask: Bool[Array, "m"]) -> Float[Array, ""]:
+    def log_constant(self, reference: Values, mask: Mask) -> Float[Array, ""]:
         """Return the log density where there is no misfit; missing values have an eigenvalue of 1."""
         values, _ = _decompose_in_turn(mask, self.covariance, self.eigenvalues, self.eigenvectors)
         missing = jnp.sum(~mask) * jnp.log(jnp.maximum(1, jnp.asarray(self.floor, values.dtype) ** 2))
@@ -242,11 +224,7 @@ class AffineLaw(eqx.Module):
         return self
 
 
-def as_error(
-    error: float | np.ndarray | Float[Array, "..."] | Callable[[Float[Array, "m"]], Float[Array, "m"]],
-    *,
-    floor: float = 1e-3,
-) -> AbstractError:
+def as_error(error: Deviation, *, floor: float = 1e-3) -> AbstractError:
     """Return the law of a standard deviation, one per component, a covariance matrix, or a function of the values."""
     if callable(error):
         return IndependentError(error, floor=floor)

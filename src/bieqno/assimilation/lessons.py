@@ -57,9 +57,7 @@ class Lessons(eqx.Module):
                     f"lessons have one (windows, members, variables) for all, got {kinds[0]} and {kinds[1]}"
                 )
             if not eqx.tree_equal(several[0].observation, other.observation):
-                raise ValueError(
-                    "lessons of different observing systems cannot be joined: teach each with the same one"
-                )
+                raise ValueError("lessons of different observing systems cannot be joined; teach with the same one")
         numbered = [eqx.tree_at(lambda x: x.teacher, x, jnp.full_like(x.teacher, k)) for k, x in enumerate(several)]
         return cls(
             **{name: jnp.concatenate([getattr(x, name) for x in numbered]) for name in ARRAYS},

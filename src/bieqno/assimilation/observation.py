@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from bieqno.arguments import as_floats, checked
-from bieqno.assimilation.laws import AbstractError, AbstractLaw, ConstantLaw, IndependentError, as_error
+from bieqno.assimilation.laws import AbstractError, AbstractLaw, ConstantLaw, Deviation, IndependentError, as_error
 from bieqno.assimilation.linalg import white_noise
 from bieqno.assimilation.observation_operators import Components, LinearOperator, MeanOperator
 from bieqno.assimilation.places import as_numbers
@@ -33,9 +33,7 @@ class Observed(eqx.Module):
     reference: Float[Array, "m"]  # the values at which the error law R is evaluated
     error: AbstractLaw
     operator: Callable[[Float[Array, "n"]], Float[Array, "m"]]  # the observation operator H, of one state
-    start: Float[Array, "N n"] | None = (
-        None  # ensemble at the window's start, for filters that run the model themselves
-    )
+    start: Float[Array, "N n"] | None = None  # ensemble at the window's start, for filters that run the model
     perturbed: Float[Array, "N m"] | None = None  # perturbed observations, row i for member i; None to draw them
     inputs: PyTree[Any] = None  # what drives the model in this window; None if nothing does
     part: Part | None = None  # where this is a part of what was observed
@@ -150,11 +148,7 @@ class Observation(eqx.Module):
     def __init__(
         self,
         what: Sequence[int] | np.ndarray | Array | Callable[[Float[Array, "n"]], Float[Array, "m"]],
-        error: float
-        | np.ndarray
-        | Float[Array, "..."]
-        | Callable[[Float[Array, "m"]], Float[Array, "m"]]
-        | AbstractLaw,
+        error: Deviation | AbstractLaw,
         *,
         floor: float = 1e-3,
     ) -> None:
@@ -164,9 +158,8 @@ class Observation(eqx.Module):
             # Numbers of components are static, so they stay with NumPy even where all else is traced.
             array = what if isinstance(what, jax.Array) else as_numbers(what)
             if array.ndim == 2:
-                self.operator = LinearOperator(
-                    jnp.asarray(as_floats("the observation matrix", array, finite=True), float)
-                )
+                matrix = as_floats("the observation matrix", array, finite=True)
+                self.operator = LinearOperator(jnp.asarray(matrix, float))
             elif array.ndim == 1 and (array.size == 0 or np.issubdtype(array.dtype, np.integer)):
                 numbers = what if isinstance(what, range) else tuple(int(index) for index in np.asarray(array))
                 self.operator = Components(numbers)

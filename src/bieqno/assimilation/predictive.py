@@ -78,9 +78,7 @@ class KeepScores(eqx.Module):
         """Score a window."""
         kept = {} if self.also is None else self.also(prior, posterior, observed, key=key)
         if not isinstance(kept, dict):
-            raise TypeError(
-                f"also is a record that keeps a dictionary, such as keep_moments, got {type(kept).__name__}"
-            )
+            raise TypeError(f"also keeps a dictionary, such as keep_moments, got {type(kept).__name__}")
         return kept | _scores(*_law_of(self.filter, prior, observed), key)
 
 

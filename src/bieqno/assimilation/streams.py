@@ -99,9 +99,7 @@ def read_chunks(
         coded = sorted({"_FillValue", "missing_value", "scale_factor", "add_offset"} & set(series.attrs))
         if series.dimensions[1] == "time" or coded:  # read as they are, such numbers would be wrong ones
             what = f"has {', '.join(coded)}" if coded else "has its time last"
-            raise ValueError(
-                f"{path}: {variable!r} {what}; write it as plain numbers by time, NaN where one is missing"
-            )
+            raise ValueError(f"{path}: {variable!r} {what}; write plain numbers by time, NaN where one is missing")
         total, count = series.shape
         for first in range(0, total, windows):
             end = min(first + windows, total)

@@ -16,7 +16,7 @@ from bieqno.assimilation.models.forecast import Model, forecast
 from bieqno.assimilation.neighbourhoods import Candidates, Neighbourhoods, near_radius, spacing
 from bieqno.assimilation.observation import Observation
 from bieqno.assimilation.observation_operators import Components
-from bieqno.assimilation.observation_places import observation_places as find_places
+from bieqno.assimilation.observation_operators import observation_places as find_places
 from bieqno.assimilation.places import Places
 from bieqno.compilation import quick_jit
 

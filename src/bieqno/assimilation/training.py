@@ -27,9 +27,7 @@ Student = TypeVar("Student", bound=Filter)
 
 CHUNKS = 20  # validations in a training, if nothing else is asked for
 UNCERTAIN = 0.02  # share by which validation errors of equal filters differ by chance
-LONGER = (
-    6  # times the windows of a validation that a base must be better in, too, before it is taken: it may lose long runs
-)
+LONGER = 6  # times the windows of a validation, in which a base must be better, too: it may lose long runs
 TIMED_CHUNK = 50  # steps between them in a training that has a budget
 BASE_TRUTHS, BASE_WINDOWS = 4, 120  # that the classical filter inside a student is tuned on, for each ensemble size
 

@@ -285,7 +285,7 @@ def _by_members(mesh: Mesh, members: int) -> NamedSharding:
     space, *second = mesh.axis_names
     if len(second) > 1 or (second and members % mesh.shape[second[0]]):
         raise ValueError(
-            f"a mesh has an axis for variables and one that divides {members} members, got {dict(mesh.shape)}"
+            f"a mesh has an axis for variables, one that divides {members} members, got {dict(mesh.shape)}"
         )
     return NamedSharding(mesh, PartitionSpec(second[0] if second else None, space))
 

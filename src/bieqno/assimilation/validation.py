@@ -162,9 +162,8 @@ def judge_of(
         if padded:  # a repeated member is as sound as the member itself
             numbers = jnp.where(jnp.arange(most) < size, jnp.arange(most), 0)
             trials = eqx.tree_at(lambda t: t.ensembles, trials, trials.ensembles[:, numbers])
-        found.append(
-            (trials, jnp.broadcast_to(jnp.arange(trials.ensembles.shape[1]) < size, trials.ensembles.shape[:2]))
-        )
+        shape = trials.ensembles.shape[:2]
+        found.append((trials, jnp.broadcast_to(jnp.arange(shape[1]) < size, shape)))
     if padded:
         found = [jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *found)]
     shown, present = (tuple(part) for part in zip(*found, strict=True))

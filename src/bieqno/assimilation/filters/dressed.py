@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from jax.scipy.special import log_ndtr, logsumexp, ndtri
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from bieqno.assimilation.densities import AbstractDensity, Censored
+from bieqno.assimilation.densities import AbstractDensity, Censored, log_between
 from bieqno.assimilation.filters.transformed import PAIRS, SeenLaw
-from bieqno.assimilation.laws import HALF_LOG_2_PI
+from bieqno.assimilation.laws import HALF_LOG_2_PI, Predicted, Values
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.protocols import Filter, refuse_memory
 
@@ -56,12 +56,7 @@ class TransformedNormals(AbstractDensity):
             each = -0.5 * self._at(value) ** 2 - HALF_LOG_2_PI - jnp.log(spread)
             return self._mixed(each) + jnp.log(slope)
         high, low = self._at(value + 0.5), self._at(jnp.maximum(value - 0.5, 0))
-        # In the lower tail, by symmetry: differences of probabilities near one would lose their digits.
-        upper = low > 0
-        a, b = jnp.where(upper, -high, low), jnp.where(upper, -low, high)
-        more, less = log_ndtr(b), log_ndtr(a)
-        between = more + jnp.log(-jnp.expm1(jnp.minimum(less - more, -1e-6)))
-        return self._mixed(jnp.where(value > 0, between, log_ndtr(high)))
+        return self._mixed(jnp.where(value > 0, log_between(low, high, 1e-6), log_ndtr(high)))
 
     def cdf(self, value: Float[Array, "..."], predicted: Float[Array, "..."]) -> Float[Array, "..."]:
         """Return the probability of a value that is not larger."""
@@ -70,9 +65,7 @@ class TransformedNormals(AbstractDensity):
         upto = jnp.exp(self._mixed(log_ndtr(self._at(edge))))
         return jnp.where(value >= 0, upto, 0) if self.whole else upto
 
-    def below(
-        self, value: Float[Array, "m"], predicted: Float[Array, "N m"], reference: Float[Array, "m"]
-    ) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+    def below(self, value: Values, predicted: Predicted, reference: Values) -> tuple[Predicted, Predicted]:
         """Return the distribution function, for counts also at the next smaller one."""
         upto = self.cdf(value, predicted)
         return (jnp.where(value > 0, self.cdf(value - 1, predicted), 0), upto) if self.whole else (upto, upto)
@@ -140,9 +133,8 @@ class Dressed(eqx.Module):
         h, variance = SeenLaw(observed.error, self.seen).moments(predicted)
         spread = jnp.sqrt(jnp.var(h, axis=0) + jnp.mean(variance, axis=0))
         centre = jnp.mean(h, axis=0)
-        smooth = TransformedNormals(
-            jnp.zeros_like(centre)[None], centre[None], spread[None], self.seen, observed.error.counts
-        )
+        parts = {"log_weight": jnp.zeros_like(centre)[None], "centre": centre[None], "spread": spread[None]}
+        smooth = TransformedNormals(**parts, seen=self.seen, whole=observed.error.counts)
         return predicted, _Either(observed.error, smooth, jnp.asarray(self.moments, float) > 0.5)
 
 
@@ -162,9 +154,7 @@ class _Either(AbstractDensity):
     def cdf(self, value: Float[Array, "..."], predicted: Float[Array, "..."]) -> Float[Array, "..."]:
         return jnp.where(self.chosen, self.smooth.cdf(value, predicted), self.law.cdf(value, predicted))
 
-    def below(
-        self, value: Float[Array, "m"], predicted: Float[Array, "N m"], reference: Float[Array, "m"]
-    ) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+    def below(self, value: Values, predicted: Predicted, reference: Values) -> tuple[Predicted, Predicted]:
         both = (law.below(value, predicted, reference) for law in (self.smooth, self.law))
         low, upto = (jnp.where(self.chosen, a, b) for a, b in zip(*both, strict=True))
         return low, upto

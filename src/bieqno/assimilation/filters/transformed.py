@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.assimilation.densities import AbstractDensity
-from bieqno.assimilation.laws import AbstractLaw
+from bieqno.assimilation.laws import AbstractLaw, Predicted
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.protocols import Filter, refuse_memory
 
@@ -58,9 +58,7 @@ class Coordinates(eqx.Module):
     def __call__(self, state: Float[Array, "n"]) -> Float[Array, "n"]:
         """Transform a state."""
         if state.shape != (len(self.names),):
-            raise ValueError(
-                f"coordinates are named for {len(self.names)} variables, the state has shape {state.shape}"
-            )
+            raise ValueError(f"coordinates name {len(self.names)} variables, the state has shape {state.shape}")
         return jnp.stack([PAIRS[name][self.back](x) for name, x in zip(self.names, state, strict=True)])
 
 
@@ -132,7 +130,7 @@ class SeenLaw(AbstractDensity):
     law: AbstractLaw
     seen: str = eqx.field(static=True)
 
-    def moments(self, predicted: Float[Array, "N m"]) -> tuple[Float[Array, "N m"], Float[Array, "N m"]]:
+    def moments(self, predicted: Predicted) -> tuple[Predicted, Predicted]:
         """Return the moments, by quadrature; of logarithms those of a log-normal distribution."""
         mean, variance = self.law.moments(predicted)
         if self.seen == "log":  # as of a log-normal: a normal distribution has values that have no logarithm

@@ -3,6 +3,6 @@
 from bieqno.assimilation.objectives.against_truth import AgainstTruth
 from bieqno.assimilation.objectives.imitation import Imitation
 from bieqno.assimilation.objectives.objective import Objective, Task
-from bieqno.assimilation.objectives.on_scenarios import OnScenarios
+from bieqno.assimilation.objectives.on_scenarios import OnScenarios, Scenarios
 
-__all__ = ["AgainstTruth", "Imitation", "Objective", "OnScenarios", "Task"]
+__all__ = ["AgainstTruth", "Imitation", "Objective", "OnScenarios", "Scenarios", "Task"]

@@ -182,8 +182,6 @@ def _check(student: Any, lessons: Lessons) -> None:
             f"{type(student).__name__} moves members at random, and not by the perturbed observations of a teacher alone: "
             "there is no analysis of a member to imitate; train it by AgainstTruth, or choose EnNF or LearnedGain"
         )
-    known, taught = getattr(student, "teachers", 0), int(jnp.max(lessons.teacher)) + 1
-    if taught > max(known, 1):
-        raise ValueError(
-            f"the lessons are of {taught} teachers, the filter has {known}: make it with teachers={taught}"
-        )
+    known, count = getattr(student, "teachers", 0), int(jnp.max(lessons.teacher)) + 1
+    if count > max(known, 1):
+        raise ValueError(f"lessons of {count} teachers, the filter has {known}: make it with teachers={count}")

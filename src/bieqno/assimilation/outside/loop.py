@@ -15,21 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
+import bieqno.assimilation.twin as twin
 from bieqno.arguments import checked
 from bieqno.assimilation.models.forecast import AbstractEnsembleModel, fewest_survivors
 from bieqno.assimilation.outside.members import Forecast, Members, member_seeds
 from bieqno.assimilation.protocols import Filter, begin
 from bieqno.assimilation.system import System
-from bieqno.assimilation.twin import (
-    Observations,
-    Record,
-    Run,
-    check_inputs,
-    check_values,
-    cycle,
-    keep_moments,
-    window_keys,
-)
+from bieqno.assimilation.twin import Observations, Record, Run, cycle, keep_moments
 from bieqno.persistence.tensorfile import PARTIAL_SUFFIX, PersistenceError, read_tensors, write_tensors
 from bieqno.training.checkpoint import fingerprint
 
@@ -89,9 +81,9 @@ def cycle_outside(
     model = system.model
     if not isinstance(model, Members):
         raise TypeError(f"cycle_outside runs a model of Members, got {type(model).__name__}; use cycle for a JAX model")
-    check_inputs(inputs, len(observations.value))
+    twin.check_inputs(inputs, len(observations.value))
     system.check_present(observations.mask)
-    check_values(filter, system, observations)
+    twin.check_values(filter, system, observations)
     ensemble = jnp.asarray(ensemble, jnp.result_type(ensemble, float))
     given = eqx.tree_at(lambda s: s.model, system, _Given(ensemble))
     if not len(observations.value):
@@ -172,7 +164,7 @@ class _Analysis(eqx.Module):
 @eqx.filter_jit
 def _seeds(key: PRNGKeyArray, window: Any, members: int) -> Int[Array, "N"]:
     """Return the seeds of a window, from the key that its forecast has in `cycle`."""
-    return member_seeds(window_keys(key, window)[0], members)
+    return member_seeds(twin.window_keys(key, window)[0], members)
 
 
 def _check_survivors(model: Members, found: Forecast, window: int, work: Path) -> None:

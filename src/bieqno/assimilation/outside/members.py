@@ -108,16 +108,10 @@ class Members(AbstractEnsembleModel):
     def __check_init__(self) -> None:
         if not callable(self.run_one):
             raise TypeError(f"expected a function that runs one member, got {type(self.run_one).__name__}")
-        if (
-            not isinstance(self.retries, int)
-            or self.retries < 0
-            or not 0 < self.survivors <= 1
-            or not (self.timeout is None or self.timeout > 0)
-        ):
+        counted = isinstance(self.retries, int) and self.retries >= 0
+        if not (counted and 0 < self.survivors <= 1 and (self.timeout is None or self.timeout > 0)):
             given = f"retries={self.retries}, timeout={self.timeout}, survivors={self.survivors}"
-            raise ValueError(
-                f"expected a whole number of retries from 0, a positive timeout and a share of survivors, got {given}"
-            )
+            raise ValueError(f"expected a number of retries, a positive timeout and a share of survivors, got {given}")
 
     def forecast(self, ensemble: Float[Array, "N n"], *inputs: PyTree[Any], key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Return the ensemble one window later, NaN where a member was lost."""
@@ -234,7 +228,7 @@ class _Window:
             Exception,
             SystemExit,
             asyncio.CancelledError,
-        ) as error:  # whatever the user's own code and engine may raise
+        ) as error:  # whatever the user's code and engine may raise
             self.errors[member] = error
             return
         self.after[member] = after

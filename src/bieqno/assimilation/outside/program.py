@@ -1,8 +1,13 @@
-"""`Program`: one member by a program of any language, which reads a state from a file and writes the next to another."""
+"""One member by a program of any language, which reads and writes files, or by a class with the Basic Model Interface.
+
+`Program` reads a state from a file and writes the next to another; `BMIModel` is that of Hutton, Piper and Tucker (2020).
+"""
 
 import shlex
 import string
 import subprocess
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,3 +131,62 @@ def _h5netcdf() -> Any:
     except ImportError as error:
         raise ImportError('files of netCDF need h5netcdf: pip install "bieqno[netcdf]"') from error
     return h5netcdf
+
+
+@dataclass(frozen=True)
+class BMIModel:
+    """Run one member by `initialize`, `set_value`, `update`, `get_value` and `finalize` of a BMI class.
+
+    Every call makes a model of its own, at the start time of its configuration: a model that depends on time takes it as
+    an input. The state is made of some variables, one after the other. Inputs are a mapping from variables to values; a
+    model with an input variable `seed` is given the seed.
+
+    Args:
+        model: the class, or any function that returns a model; processes have to be able to import it.
+        config: its configuration file.
+        variables: names of the variables that make up the state.
+        window: how far to update, in the model's own time; None for one of its own steps.
+    """
+
+    model: Any
+    config: str
+    variables: tuple[str, ...]
+    window: float | None = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.model) or not self.variables:
+            raise ValueError(f"a BMI model needs its class and the variables of the state, got {self}")
+
+    def __call__(
+        self, state: Float[np.ndarray, "n"], *, inputs: Any, member: int, window: int, seed: int, folder: str | Path
+    ) -> Float[np.ndarray, "n"]:
+        """Set the state, update, get the state."""
+        if inputs is not None and not isinstance(inputs, Mapping):
+            raise ValueError(f"inputs of a BMI model are named, as in {{'rain': ...}}, got {type(inputs).__name__}")
+        model = self.model()
+        model.initialize(self.config)
+        try:
+            sizes = [int(model.get_var_nbytes(name) // model.get_var_itemsize(name)) for name in self.variables]
+            kinds = [model.get_var_type(name) for name in self.variables]
+            parts = [np.empty(size, kind) for size, kind in zip(sizes, kinds, strict=True)]
+            if sum(part.size for part in parts) != state.size:
+                found = ", ".join(f"{name} {size}" for name, size in zip(self.variables, sizes, strict=True))
+                raise ValueError(f"the state has {state.size} numbers, its variables have other sizes: {found}")
+            begin = 0
+            for name, part in zip(self.variables, parts, strict=True):
+                model.set_value(name, state[begin : begin + part.size].astype(part.dtype))
+                begin += part.size
+            for name, value in (inputs or {}).items():
+                model.set_value(name, np.atleast_1d(np.asarray(value)).ravel())
+            if "seed" in model.get_input_var_names():
+                model.set_value("seed", np.array([seed]))
+            if self.window is None:
+                model.update()
+            else:
+                model.update_until(model.get_current_time() + self.window)
+            for name, part in zip(self.variables, parts, strict=True):
+                model.get_value(name, part)
+        finally:
+            with suppress(Exception):  # what went wrong before is what is to be told
+                model.finalize()
+        return np.concatenate([part.astype(np.float64) for part in parts])
