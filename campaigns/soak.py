@@ -72,7 +72,7 @@ def studies(
     count: int, seed: int, names: Sequence[str] = tuple(SYSTEMS), truths: int = 64, only: Sequence[str] = ()
 ) -> Tally:
     """Run every filter of the studies through `count` windows of each of 64 truths, and count the lost runs."""
-    practice_key, test_key, run_key = jax.random.split(jax.random.key(seed), 3)
+    tuning_key, test_key, run_key = jax.random.split(jax.random.key(seed), 3)
     systems = {name: SYSTEMS[name][0]() for name in names}
     filters = {
         name: [one for one in classical_filters(system).values() if one.name in only or not only]
@@ -82,10 +82,10 @@ def studies(
     tally = Tally(sum(map(len, filters.values())) + len(pretrained))
     for name, system in systems.items():
         members = SYSTEMS[name][1]
-        practice = da.make_trials(system, min(count, 100), truths=4, members=members, key=practice_key)
+        tuning = da.make_trials(system, min(count, 100), truths=4, members=members, key=tuning_key)
         trials = da.make_trials(system, count, truths=truths, members=members, key=test_key)
         for one in filters[name]:
-            filter = one.at(one.tune(system, practice, min(count, 100) // 5, run_key))
+            filter = one.at(one.tune(system, tuning, min(count, 100) // 5, run_key))
             lose(tally, f"{name}, {one.name}, N = {members}", filter, system, trials, run_key)
         if name in pretrained:
             filter = da.LocalEnNF.pretrained().at(system)

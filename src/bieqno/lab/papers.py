@@ -194,8 +194,8 @@ class PublishedScore(eqx.Module):
     ) -> tuple[Float[np.ndarray, "r"], dict[str, float]]:
         """Tune on truths of their own, then score on others; return the errors and the settings found."""
         tune_key, test_key, run_key = jax.random.split(key, 3)
-        practice = self.trials(tuning_windows, tuning_truths, key=tune_key)
-        found = da.tune(self.build, self.settings, self.system, practice, burn_in=burn_in, key=run_key)
+        tuning_trials = self.trials(tuning_windows, tuning_truths, key=tune_key)
+        found = da.tune(self.build, self.settings, self.system, tuning_trials, burn_in=burn_in, key=run_key)
         trials = self.trials(windows, truths, key=test_key)
         return score(self.build(**found.best), self.system, trials, burn_in=burn_in, key=run_key), found.best
 

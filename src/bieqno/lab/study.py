@@ -150,9 +150,9 @@ class Description:
 
     title: str
     question: str
-    claim: str
     minutes: Mapping[str, float]
     methods: tuple[str, ...] = ()
+    claim: str = "None; the paper does not go there."
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Experiment:
         >>> def study(s, run):
         ...     drawn = np.random.default_rng(run.seed).uniform(size=s.draws)
         ...     return [Row.of("evenly", "drawing", "value", drawn.tolist())], {}
-        >>> about = Description("Numbers", "Some are drawn. What is their mean?", "None.", {"quick": 0.1})
+        >>> about = Description("Numbers", "Some are drawn. What is their mean?", {"quick": 0.1})
         >>> numbers = Experiment("numbers", about, {"quick": SimpleNamespace(preset="quick", draws=5)}, study)
         >>> numbers.run("quick", seed=3).rows[0].n
         5

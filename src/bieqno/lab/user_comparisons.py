@@ -53,10 +53,10 @@ def compare_filters_on(
 
     @cache
     def draw(size: int, repetition: int) -> twins.TwinTest:
-        practice = partial(make, tuning[1], truths=tuning[0], members=size, key=tuning_key)
+        tuning_trials = partial(make, tuning[1], truths=tuning[0], members=size, key=tuning_key)
         test, skipped = make(windows, truths=truths, members=size, key=test_key), min(burn_in, tuning[1] // 2)
         about: Any = {"label": f"N={size}", "predictive": True}
-        return twins.TwinTest(system, test, lambda: (practice(), skipped), run_key, burn_in, **about)
+        return twins.TwinTest(system, test, lambda: (tuning_trials(), skipped), run_key, burn_in, **about)
 
     run, ready = _silent(on_progress), {"baseline": twins.no_assimilation, **filters}
     methods = [Method(name, partial(twins.run_filter, filter)) for name, filter in ready.items()]

@@ -44,11 +44,11 @@ def test_the_papers_protocol_has_one_record_and_ensembles_that_the_teacher_did_n
     paper, made = paper_lorenz63(), cases(paper_lorenz63())
     tested = made["paper"](4).draw(0).trials
     assert made["paper"](4).draw(0).trials is tested  # all filters of a size share them
-    taught = paper.trials(6, runs=3, members=4, one_record=True, key=jax.random.split(KEY)[0])
+    training = paper.trials(6, runs=3, members=4, one_record=True, key=jax.random.split(KEY)[0])
     values = tested.twins.observations.value
     assert jnp.array_equal(values[0], values[1])
-    assert jnp.array_equal(values[0], taught.twins.observations.value[0])
-    everyone = np.concatenate([np.asarray(taught.ensembles), np.asarray(tested.ensembles)])
+    assert jnp.array_equal(values[0], training.twins.observations.value[0])
+    everyone = np.concatenate([np.asarray(training.ensembles), np.asarray(tested.ensembles)])
     assert len(np.unique(everyone[:, 0], axis=0)) == 5
     unseen = made["unseen"](4).draw(0).trials.twins.truth
     assert not jnp.allclose(unseen[0], unseen[1])
@@ -153,7 +153,7 @@ def test_the_papers_form_alone_trains_and_tunes_nothing_else(monkeypatch):
 def test_one_filter_in_four_roles():
     result = super_filter.EXPERIMENT.run("smoke")
     roles = {row.method for row in result.rows if row.metric == "share_of_typical"}
-    assert roles == {f"{form} as {name}" for form in ("EnNF", "EnNF, paper") for name in super_filter.teachers()}
+    assert roles == {f"{form} as {name}" for form in ("EnNF", "EnNF, paper") for name in super_filter.four_teachers()}
     assert result.value("training", "EnNF, paper", "epochs") == super_filter.PRESETS["smoke"].epochs
     typical = result.value("unseen", "teachers", "typical")
     gap = result.value("unseen", "EnNF as ETKF", "distance_to_teacher")
@@ -166,7 +166,7 @@ def test_the_papers_form_of_four_roles_alone(monkeypatch):
     monkeypatch.setattr(super_filter.da, "LearnedGain", None)  # nothing else is trained
     result = super_filter.EXPERIMENT.run("smoke", only=["EnNF, paper"])
     roles = {row.method for row in result.rows if row.metric == "share_of_typical"}
-    assert roles == {f"EnNF, paper as {name}" for name in super_filter.teachers()}
+    assert roles == {f"EnNF, paper as {name}" for name in super_filter.four_teachers()}
 
 
 @pytest.mark.parametrize("name", ["lorenz63", "lorenz96", "super-filter", "ennf-options"])

@@ -39,14 +39,14 @@ _NORMAL_90 = 1.645  # half the width of the central 90 % of a normal law
 class TwinTest:
     """What a filter of one ensemble size is run on.
 
-    `practice`, if there is something to tune, makes other trials and says how many of their first windows do not count; tests of
-    one label are tuned once, in so many `rungs` of `tune`. `record` keeps `mean` of each window, and `spread` if it is to be
+    `tuning_trials`, if there is something to tune, makes other trials and says how many first windows do not count; tests
+    of one label are tuned once, in so many `rungs` of `tune`. `record` keeps `mean` of each window, and `spread` if it is to be
     scored.
     """
 
     system: da.System
     trials: da.Trials
-    practice: Callable[[], tuple[da.Trials, int]] | None
+    tuning_trials: Callable[[], tuple[da.Trials, int]] | None
     key: PRNGKeyArray
     burn_in: int = 0
     record: da.Record = da.keep_moments
@@ -105,11 +105,9 @@ class Tuned:
     build: Callable[..., da.Filter]
     grid: Mapping[str, Sequence[float]]
 
-    def tune(
-        self, system: da.System, practice: da.Trials, burn_in: int, key: PRNGKeyArray, *, rungs: int = 1
-    ) -> Arrays:
+    def tune(self, system: da.System, trials: da.Trials, burn_in: int, key: PRNGKeyArray, *, rungs: int = 1) -> Arrays:
         """Return the best of the settings to try."""
-        found = da.tune(self.build, self.grid, system, practice, burn_in=burn_in, rungs=rungs, key=key)
+        found = da.tune(self.build, self.grid, system, trials, burn_in=burn_in, rungs=rungs, key=key)
         return {name: np.array(value) for name, value in found.best.items()}
 
     def at(self, settings: Arrays) -> da.Filter:
@@ -184,8 +182,8 @@ def tuned(opponent: Tuned, run: Run) -> Method[TwinTest]:
     known: dict[str, Arrays] = {}
 
     def search(test: TwinTest) -> Arrays:
-        assert test.practice is not None, "nothing to tune on"
-        return opponent.tune(test.system, *test.practice(), test.key, rungs=test.rungs)
+        assert test.tuning_trials is not None, "nothing to tune on"
+        return opponent.tune(test.system, *test.tuning_trials(), test.key, rungs=test.rungs)
 
     def tuned_run(test: TwinTest) -> Arrays:
         if test.label not in known:
@@ -216,7 +214,7 @@ def as_filter(content: np.ndarray) -> Any:
 def run_filter(filter: da.Filter, test: TwinTest) -> dict[str, np.ndarray]:
     """Run a filter on all trials; return what was kept, NaN from a divergence on, and the window of the divergence."""
     if test.energy:
-        done = da.sweep(EnergyScored(Assimilation(filter, test.system, _moments_and_members, test.key)), test.trials)
+        done = da.sweep(EnergyScored(Assimilation(filter, test.system, _with_members, test.key)), test.trials)
     else:
         record = da.KeepScores(filter, test.record) if test.predictive else test.record
         done = da.run_trials(filter, test.system, test.trials, record=record, key=test.key)
@@ -227,9 +225,7 @@ def run_filter(filter: da.Filter, test: TwinTest) -> dict[str, np.ndarray]:
     return {**arrays, DIVERGED: diverged}
 
 
-def _moments_and_members(
-    prior: Array, posterior: Array, observed: da.Observed, *, key: PRNGKeyArray
-) -> dict[str, Array]:
+def _with_members(prior: Array, posterior: Array, observed: da.Observed, *, key: PRNGKeyArray) -> dict[str, Array]:
     return {**da.keep_moments(prior, posterior, observed, key=key), "members": posterior}
 
 

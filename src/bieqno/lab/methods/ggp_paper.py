@@ -145,9 +145,8 @@ def fit_paper_form(
     chosen = jnp.asarray(draw_pairs(len(y), training, rng=np.random.default_rng(seed)))
     source = Epochs(StoredData(chosen, min(BATCH, training.pairs)))
     start_key, fit_key = jax.random.split(jax.random.key(seed))
-    process = GeneralizedGaussianProcess(
-        x.shape[1], set_interaction=True, noise=MIN_NOISE, **training.shape, key=start_key
-    )
+    form: dict[str, Any] = {"set_interaction": True, "noise": MIN_NOISE, **training.shape}
+    process = GeneralizedGaussianProcess(x.shape[1], **form, key=start_key)
     history: list[tuple[float, float, float]] = []
 
     def watch(process: GeneralizedGaussianProcess, losses: Float[np.ndarray, "steps"]) -> bool:

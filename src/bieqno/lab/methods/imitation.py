@@ -120,7 +120,7 @@ def paper_cases(
         made = paper.trials(s.windows, runs=first + s.runs, members=size, one_record=True, key=record_key)
         return jax.tree.map(lambda x: x[first:], made)
 
-    def practice(size: int) -> tuple[da.Trials, int]:
+    def tuning_trials(size: int) -> tuple[da.Trials, int]:
         truths, windows = s.tuning
         return da.make_trials(system, windows, truths=truths, members=size, key=tune_key), windows // 10
 
@@ -128,7 +128,7 @@ def paper_cases(
     def test(protocol: str, size: int) -> TwinTest:
         model: Any = system.model if size <= DRAWN else None
         chosen, record = trials(protocol, size), KeepPath(model)
-        return TwinTest(system, chosen, partial(practice, size), key, record=record, label=f"N={size}")
+        return TwinTest(system, chosen, partial(tuning_trials, size), key, record=record, label=f"N={size}")
 
     return {protocol: partial(filters.twin_case, test, protocol) for protocol in ("paper", "unseen")}
 

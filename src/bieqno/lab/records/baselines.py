@@ -76,9 +76,9 @@ def fit(
     return predict(jnp.asarray(found.x, float))
 
 
-def seasons(dates: Any, harmonics: int = HARMONICS) -> Float[np.ndarray, "T k"]:
+def seasons(dates: Any) -> Float[np.ndarray, "T k"]:
     """Return waves of the year and its parts at some dates."""
-    phase = 2 * np.pi * np.asarray(dates.day_of_year, float)[:, None] / 365.25 * np.arange(1, harmonics + 1)
+    phase = 2 * np.pi * np.asarray(dates.day_of_year, float)[:, None] / 365.25 * np.arange(1, HARMONICS + 1)
     return np.concatenate([np.sin(phase), np.cos(phase)], axis=1)
 
 

@@ -6,7 +6,7 @@ multiplier that lasts for days, and the content of the stores.
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation import LogNormal, NoisyModel, Observation, StochasticModel, System, append_parameters
+import bieqno.assimilation as da
+from bieqno.lab.records.baselines import before
 
 DATA = Path(__file__).parent / "data" / "leaf_river.csv.gz"
 AREA = 1944.0  # km2
@@ -28,6 +29,11 @@ NAMES = ("soil", "slow", "quick 1", "quick 2", "quick 3", "multiplier", "flow")
 COORDINATES = ("logit", "log", "sqrt", "sqrt", "sqrt", "same", "log")
 STRUCTURE = ("depth", "shape", "quick", "slow_rate", "quick_rate")  # parameters of the stores, as HyMOD has them
 SMALL = 1e-3
+# Of scenarios to train on: deviations of the parameters, those of logarithms of first states, and the number of these.
+PRIOR = dict.fromkeys(STRUCTURE, 0.1)
+PRIOR |= {"rain_noise": 0.2, "lasting_noise": 0.2, "store_noise": 0.2, "deviation": 0.2}
+ABOUT = np.array([0.3, 0.3, 0.5, 0.5, 0.5, 0.0, 0.3])
+STATES = 64
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ def first_state(flow: float) -> Float[np.ndarray, "7"]:
     return np.array([0.3, 20.0, 0.05, 0.05, 0.05, 0.0, flow])
 
 
-def basin(model: HyMOD, deviation: Any, flow: float) -> System:
+def basin(model: HyMOD, deviation: Any, flow: float) -> da.System:
     """Return the system: flow is observed with errors of its logarithm.
 
     Example:
@@ -130,23 +136,23 @@ def basin(model: HyMOD, deviation: Any, flow: float) -> System:
         >>> system.size, system.observed
         (7, 1)
     """
-    observation = Observation([len(NAMES) - 1], LogNormal(deviation))
-    return System(StochasticModel(model), observation, jnp.asarray(first_state(flow)), limit=1e5, spread=SMALL)
+    observation = da.Observation([len(NAMES) - 1], da.LogNormal(deviation))
+    return da.System(da.StochasticModel(model), observation, jnp.asarray(first_state(flow)), limit=1e5, spread=SMALL)
 
 
-def with_structure(model: HyMOD, parameters: Float[Array, "5"]) -> StochasticModel:
+def with_structure(model: HyMOD, parameters: Float[Array, "5"]) -> da.StochasticModel:
     """Return the model with other parameters of the stores, in the order of `STRUCTURE`."""
-    return StochasticModel(replace(model, **dict(zip(STRUCTURE, parameters, strict=True))))
+    return da.StochasticModel(replace(model, **dict(zip(STRUCTURE, parameters, strict=True))))
 
 
 def with_parameters(
-    system: System,
+    system: da.System,
     ensemble: Float[Array, "N 7"],
     about: Mapping[str, tuple[float, float]],
     walk: float | Float[Array, ""],
     *,
     key: PRNGKeyArray,
-) -> tuple[System, Float[Array, "N 12"]]:
+) -> tuple[da.System, Float[Array, "N 12"]]:
     """Return a basin and its ensemble with the parameters of the stores appended, in the coordinates without bounds.
 
     Each begins at random, with the mean and the deviation that are given `about` it, and changes by `walk` in a day.
@@ -157,14 +163,14 @@ def with_parameters(
         >>> system.size, ensemble.shape
         (12, (4, 12))
     """
-    assert isinstance(system.model, StochasticModel), "a basin"
+    assert isinstance(system.model, da.StochasticModel), "a basin"
     mean, deviation = (jnp.asarray([about[name][k] for name in STRUCTURE], float) for k in (0, 1))
     drawn = mean + deviation * jax.random.normal(key, (len(ensemble), len(STRUCTURE)))
     # A Partial, whose numbers are arrays: a closure would be compiled anew for every set of noises.
     build = jax.tree_util.Partial(with_structure, system.model.function)
-    appended, both = append_parameters(build, system, ensemble, drawn)
+    appended, both = da.append_parameters(build, system, ensemble, drawn)
     steps = jnp.concatenate([jnp.zeros(len(NAMES)), jnp.full(len(STRUCTURE), walk)])
-    return eqx.tree_at(lambda s: s.model, appended, NoisyModel(appended.model, steps)), both
+    return eqx.tree_at(lambda s: s.model, appended, da.NoisyModel(appended.model, steps)), both
 
 
 def open_loop(model: HyMOD, inputs: Mapping[str, Float[Array, "T ..."]], flow: float) -> Float[Array, "T"]:
@@ -185,3 +191,31 @@ def efficiency(observed: Float[np.ndarray, "T"], predicted: Float[np.ndarray, "T
         (1.0, 0.0)
     """
     return float(1 - np.sum((observed - predicted) ** 2) / np.sum((observed - observed.mean()) ** 2))
+
+
+def with_context(inputs: Mapping[str, Any]) -> dict[str, Float[Array, "T ..."]]:
+    """Return what drives the model, and what a learned filter is told of a day: rain of its halves and of the day before."""
+    rain = np.asarray(inputs["rain"], float)
+    early, late = rain[:, :2].sum(axis=1), rain[:, 2:].sum(axis=1)
+    told = [np.log1p(x) for x in (early, late, before(early, 1), before(late, 1))]
+    driven = {**inputs, "context": np.stack([*told, np.asarray(inputs["evaporation"], float)], axis=1)}
+    return {name: jnp.asarray(series, float) for name, series in driven.items()}
+
+
+def scenarios(
+    record: River,
+    parameters: Mapping[str, float],
+    build: Callable[[dict[str, float]], da.System],
+    count: int,
+    seed: int,
+) -> da.Scenarios:
+    """Draw parameters about calibrated ones; all scenarios have the rain of the years of the calibration."""
+    random = np.random.default_rng(seed)
+    inputs = with_context({name: series[: record.calibrated] for name, series in record.inputs.items()})
+    drawn = []
+    for _ in range(count):
+        system = build({name: parameters[name] + PRIOR[name] * random.normal() for name in PRIOR})
+        noise = np.exp(ABOUT * random.normal(size=(STATES, len(ABOUT))))
+        states = jnp.asarray(np.asarray(system.state) * noise, float).at[:, 0].min(0.95)
+        drawn.append((system, inputs, states))
+    return da.Scenarios.of(drawn)

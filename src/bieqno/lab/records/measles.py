@@ -7,7 +7,7 @@ those who recover in a week, C, is reported. Population and births are smoothing
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pandas as pd
 from jaxtyping import Array, Float, PRNGKeyArray
 from scipy.interpolate import make_smoothing_spline
 
-from bieqno.assimilation import Observation, RoundedCounts, StochasticModel, System
+from bieqno.assimilation import Observation, RoundedCounts, Scenarios, StochasticModel, System
 from bieqno.assimilation.models.random_counts import LEVELS, binomial, gamma_noise, poisson, rounded_down
 
 DATA = Path(__file__).parent / "data"
@@ -31,6 +31,13 @@ TERM_SHARE = 0.7589  # of the year
 DELAY = 4.0  # years from birth until a child is among those who may be infected
 NAMES = ("S", "E", "I", "C")
 DRIVERS = ("population", "births", "school", "entry")
+# How far scenarios to train on are drawn from the published parameters of a town: standard deviations of their logarithms.
+PRIOR = {"R0": 0.1, "amplitude": 0.1, "sigma": 0.1, "gamma": 0.1, "alpha": 0.005}
+PRIOR |= {"iota": 0.3, "cohort": 0.1, "sigmaSE": 0.1, "rho": 0.05, "psi": 0.15}
+FIRST_STATES = {"S_0": 0.1, "E_0": 0.7, "I_0": 0.7}  # the same of first states
+ABOUT = np.array([0.05, 0.3, 0.3, 0.0])  # of first members about the first state
+SHARES = ("rho", "cohort", "amplitude")  # below one
+STATES = 64  # of each scenario, from which truth and first members are drawn
 
 
 @dataclass(frozen=True)
@@ -122,9 +129,8 @@ class SEIR(eqx.Module):
         ) -> tuple[tuple[Array, ...], None]:
             S, E, I, C = carry  # noqa: E741
             u, luck, now = today
-            season = jnp.where(
-                now["school"] > 0, 1 + self.amplitude * (1 - TERM_SHARE) / TERM_SHARE, 1 - self.amplitude
-            )
+            in_term, holidays = 1 + self.amplitude * (1 - TERM_SHARE) / TERM_SHARE, 1 - self.amplitude
+            season = jnp.where(now["school"] > 0, in_term, holidays)
             beta = self.R0 * season * -jnp.expm1(-(self.gamma + self.mu) / YEAR) * YEAR
             force = beta * (I + self.iota) ** self.alpha / now["population"] * luck
             entering = now["births"] * ((1 - self.cohort) / YEAR + self.cohort * now["entry"])
@@ -163,3 +169,30 @@ def epidemic(record: Town) -> System:
     state = jnp.array([round(people * p[f"{name}_0"]) for name in ("S", "E", "I")] + [0.0])
     law = RoundedCounts(jnp.asarray(p["rho"]), jnp.asarray(p["psi"]))
     return System(model, Observation(Reported(jnp.asarray(p["rho"])), law), state, limit=1e8, spread=1.0)
+
+
+def inputs_of(record: Town, parameters: Mapping[str, float]) -> dict[str, Float[Array, "T ..."]]:
+    """Return what drives the model, and what a learned filter is told of town and week."""
+    weeks = record.inputs
+    of_town = np.tile([np.log(parameters[name]) for name in PRIOR], (len(record.cases), 1))
+    of_week = [np.log(weeks["population"][:, 0]), np.log(weeks["births"][:, 0])]
+    of_week += [weeks["school"].mean(axis=1), weeks["entry"].sum(axis=1)]
+    driven = {**weeks, "context": np.column_stack([of_town, *of_week])}
+    return {name: jnp.asarray(series, float) for name, series in driven.items()}
+
+
+def draw(record: Town, random: np.random.Generator) -> tuple[System, Any, Float[Array, "s 4"]]:
+    """Draw a scenario of a town."""
+    p = dict(record.parameters)
+    for name, spread in (PRIOR | FIRST_STATES).items():
+        p[name] *= np.exp(spread * random.normal())
+    p |= {name: min(p[name], 0.95) for name in SHARES}
+    system = epidemic(replace(record, parameters=p))
+    noise = np.exp(ABOUT * random.normal(size=(STATES, len(NAMES))))
+    return system, inputs_of(record, p), jnp.round(system.state * jnp.asarray(noise, float))
+
+
+def scenarios(each: int, seed: int, names: list[str] | None = None) -> Scenarios:
+    """Draw some scenarios of each town, all if none are named."""
+    random = np.random.default_rng(seed)
+    return Scenarios.of([draw(town(name), random) for name in names or towns() for _ in range(each)])

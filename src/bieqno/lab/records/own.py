@@ -62,9 +62,7 @@ def own_record(
     if driven is not None:
         outside = seen.index.difference(times)
         if len(outside):
-            raise ValueError(
-                f"there are no inputs at {outside[0]}, when something was observed: {len(outside)} such rows"
-            )
+            raise ValueError(f"there are no inputs at {outside[0]}, where something was observed: {len(outside)} rows")
         _check_no_gaps(driven)
     values = seen[names].reindex(times).to_numpy(float)
     if not np.isfinite(values).any():
@@ -105,9 +103,8 @@ def _by_time(table: pd.DataFrame, what: str) -> pd.DataFrame:
     for name in table.columns[1:]:
         wrong = table[name].notna() & pd.to_numeric(table[name], errors="coerce").isna()
         if wrong.any():
-            raise ValueError(
-                f"column {name!r} of the {what} holds {table[name][wrong].iloc[0]!r}; leave missing ones empty"
-            )
+            found = table[name][wrong].iloc[0]
+            raise ValueError(f"column {name!r} of the {what} holds {found!r}; leave missing ones empty")
     if LENGTH in table.columns[1:]:
         raise ValueError(f"the {what} have a column {LENGTH!r}, the name of the length of a window; give it another")
     numbers = {name: pd.to_numeric(table[name]) for name in table.columns[1:]}
@@ -144,9 +141,7 @@ def own_baselines(record: OwnRecord, law: Any, column: int = 0) -> dict[str, dic
     values[first] = np.nan  # nothing came before: it is neither fitted nor scored, and what others begin with
     known = np.isfinite(values)
     if known.sum() < LEAST:
-        raise ValueError(
-            f"{record.names[column]!r} has {known.sum()} values; at least {LEAST} are needed for a comparison"
-        )
+        raise ValueError(f"{record.names[column]!r} has {known.sum()} values; a comparison needs at least {LEAST}")
     to, link, make = _kind(law)
     filled = pd.Series(np.where(np.isnan(values), record.values[:, column], values)).ffill().bfill().to_numpy()
     z = to(filled)

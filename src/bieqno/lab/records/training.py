@@ -34,48 +34,25 @@ def untrained(known: Scenarios, names: Sequence[str], seen: str, *, key: PRNGKey
     bare = RecordEnNF(names, seen, truths.reshape(-1, truths.shape[-1]), key=net_key)
     climate = jnp.mean(jnp.std(jax.vmap(jax.vmap(bare.to))(truths), axis=1), axis=0)
     contexts = known.inputs["context"]
-    return RecordEnNF(
-        names,
-        seen,
-        truths.reshape(-1, truths.shape[-1]),
-        contexts=contexts.reshape(-1, contexts.shape[-1]),
-        climate=climate,
-        key=net_key,
-    )
-
-
-def trained(
-    student: RecordEnNF,
-    known: Scenarios,
-    sizes: Mapping[int, int],
-    steps: int,
-    unroll: int = 1,
-    *,
-    seed: int,
-    on_progress: Callable[[Any], None] | None = None,
-) -> RecordEnNF:
-    """Train one set of weights for all scenarios: no real record is among what it sees."""
-    objective = OnScenarios(known, sizes, coordinates=student.to, floor=LEAST * student.climate, unroll=unroll)
-    how: Any = {"steps": steps, "validate": None, "on_progress": on_progress, "key": jax.random.key(seed + 1)}
-    return train_filter(student, known.at(0)[0], objective, **how).module
+    about: Any = {"contexts": contexts.reshape(-1, contexts.shape[-1]), "climate": climate, "key": net_key}
+    return RecordEnNF(names, seen, truths.reshape(-1, truths.shape[-1]), **about)
 
 
 def kept_or_trained(
-    run: Run,
-    known: Callable[[], Scenarios],
-    names: Sequence[str],
-    seen: str,
-    sizes: Mapping[int, int],
-    steps: int,
-    unroll: int = 1,
+    run: Run, known: Callable[[], Scenarios], names: Sequence[str], seen: str, sizes: Mapping[int, int], steps: int
 ) -> RecordEnNF:
-    """Return the filter of a study, trained only if it is not kept from a run that was stopped."""
+    """Return the filter of a study with one set of weights for all scenarios; no real record is among what it sees.
+
+    It is trained only if it is not kept from a run that was stopped.
+    """
     drawn = known()
     student = untrained(drawn, names, seen, key=jax.random.key(run.seed))
     leaves, structure = jax.tree.flatten(eqx.filter(student, eqx.is_array))
 
     def compute() -> dict[str, np.ndarray]:
-        found = trained(student, drawn, sizes, steps, unroll, seed=run.seed, on_progress=run.training("EnNF"))
+        objective = OnScenarios(drawn, sizes, coordinates=student.to, floor=LEAST * student.climate)
+        how: Any = {"steps": steps, "validate": None, "on_progress": run.training("EnNF")}
+        found = train_filter(student, drawn.at(0)[0], objective, **how, key=jax.random.key(run.seed + 1)).module
         return {str(n): np.asarray(x) for n, x in enumerate(jax.tree.leaves(eqx.filter(found, eqx.is_array)))}
 
     kept = run.cases.take("EnNF", compute)

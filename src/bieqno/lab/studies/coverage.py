@@ -28,7 +28,6 @@ DESCRIPTION = Description(
     title="Intervals at the data",
     question="A regressor that follows its data too closely is sure of their noise. Do 95 % intervals hold 95 % of new values "
     "at the rows that it learned from, next to them, and elsewhere, also where rows come several times?",
-    claim="None; the paper does not go there.",
     minutes={"smoke": 0.2, "quick": 10.0, "paper": 20.0},
     methods=PLACES,
 )

@@ -18,19 +18,18 @@ comments of its set-ups (commit ae89b30), of single runs of mostly 1,000 windows
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 import bieqno.assimilation as da
 from bieqno.lab.methods import filters
-from bieqno.lab.methods.ennf_truth import truth_study
+from bieqno.lab.methods.ennf_truth import published_rows, truth_studies, truth_study
 from bieqno.lab.methods.filters import FilterSettings, classical_filters
 from bieqno.lab.papers import LIMIT
-from bieqno.lab.results import Row
 from bieqno.lab.studies import mnmef
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
@@ -162,31 +161,18 @@ PRESETS = {
 
 def study(s: Settings, run: Run) -> Findings:
     """Train a filter for each set-up, tune the classical ones, and compare with the scores of DAPPER."""
-    rows: list[Row] = []
-    found: list[xr.Dataset] = []
-    for place, name in enumerate(s.setups):
-        setup, part = SETUPS[name], run.between(place / len(s.setups), (place + 1) / len(s.setups), f"{name}, ")
-        sizes = tuple(size for size in setup.sizes if size <= s.most)
+
+    def one(name: str, part: Run) -> Findings:
+        setup = SETUPS[name]
+        system, sizes = setup.system(), tuple(size for size in setup.sizes if size <= s.most)
         training = {**s.training, "sizes": {n: truths for n, truths in setup.learned.items() if n <= s.most}}
-        published = [
-            Row(f"N={size}", f"{method} (published)", "rmse", values[size], None, 1, size, name)
-            for method, values in setup.scores.items()
-            for size in sizes
-            if size in values
-        ]
-        system = setup.system()
+        own = replace(s, sizes=sizes, tuned_sizes=sizes, training=training)
         known = classical_filters(system, inflation=INFLATIONS, radius=RADII)
-        own_rows, arrays = truth_study(
-            replace(s, sizes=sizes, tuned_sizes=sizes, training=training),
-            replace(part, cases=run.cases.within(name)),
-            system,
-            [known[one] for one in TUNED if one in known],
-            networks={name: None},
-            published=published,
-        )
-        rows += [replace(row, case=f"{row.case}, {name}") if row.case == "training" else row for row in own_rows]
-        found += arrays.values()
-    return rows, {"scores": xr.concat(found, "entry")} if found else {}
+        opponents = [known[tuned] for tuned in TUNED if tuned in known]
+        published = [row for row in published_rows(setup.scores, name) if row.ensemble_size in sizes]
+        return truth_study(own, part, system, opponents, networks={name: None}, published=published)
+
+    return truth_studies(run, {name: partial(one, name) for name in s.setups})
 
 
 EXPERIMENT = Experiment("dapper", DESCRIPTION, PRESETS, study)

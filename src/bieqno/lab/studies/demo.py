@@ -11,14 +11,7 @@ from bieqno.lab.studies import lorenz, mnmef, real_data, step_1d
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
 _STUDIES: tuple[Experiment, ...] = (step_1d.EXPERIMENT, lorenz.LORENZ63, mnmef.EXPERIMENT, real_data.EXPERIMENT)
-_LEFT_OUT = (
-    "particle filter",
-    "ggp-fine-tuned",
-    "ggp-trained",
-    "EnNF fine-tuned",
-    "local EnKF tuned",
-    "iterative EnKF tuned",
-)
+_LEFT_OUT = ("particle filter", "ggp-fine-tuned", "ggp-trained", "EnNF fine-tuned", *mnmef.TUNED[2:])
 """Methods for which there is no time. A particle filter of as many particles as there would be time for loses truths: it
 would not show what is possible."""
 

@@ -22,7 +22,7 @@ DESCRIPTION = Description(
 )
 _STUDENT, _MISSING = {"radius": 10.0}, (0.5, 0.95)
 _QUICK = {"sizes": {5: 4, 10: 3, 20: 2}, "missing": _MISSING, "steps": 1500}
-_LONG = {"sizes": mnmef.LESSONS, "missing": _MISSING, "steps": 10_000}
+_LONG = {"sizes": mnmef.TRUTHS, "missing": _MISSING, "steps": 10_000}
 _BRIEF = {**mnmef.SMOKE.training, "missing": _MISSING}
 PRESETS = {
     "smoke": replace(mnmef.SMOKE, student={**mnmef.SMOKE.student, "radius": 6.0}, training=_BRIEF),

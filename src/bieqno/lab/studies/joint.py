@@ -33,7 +33,6 @@ DESCRIPTION = Description(
     title="Joint densities",
     question="Forty values of a function are asked for at once. How much of what they tell about each other is in their joint "
     "distribution, compared with a regressor that is fitted anew after each of them?",
-    claim="None; the paper does not go there.",
     minutes={"smoke": 0.3, "quick": 12.0, "paper": 60.0},
     methods=("ggp", "ggp-marginals", "ggp-chain", "gp-true"),
 )

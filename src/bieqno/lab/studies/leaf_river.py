@@ -9,33 +9,21 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import xarray as xr
 from jaxtyping import Array, Float
 from scipy.optimize import minimize
 
 from bieqno.assimilation import ETKF, Dressed, EnKF, Filter, LogNormal, ParticleFilter, Scenarios, System, Transformed
 from bieqno.lab.compare import SETTING, Arrays, Case, Method, compare
-from bieqno.lab.methods.records import MOMENTS, RecordTest, on_record, predicting, rows_of, score
+from bieqno.lab.methods.records import KEPT, MOMENTS, RecordTest, on_record, predicting, rows_of, score, series_of
+from bieqno.lab.records import leaf_river as basins
 from bieqno.lab.records.baselines import FlowFeatures, Prediction, fit, flow_baselines, with_error_model
-from bieqno.lab.records.leaf_river import (
-    COORDINATES,
-    STRUCTURE,
-    HyMOD,
-    River,
-    basin,
-    efficiency,
-    open_loop,
-    river,
-    with_parameters,
-)
-from bieqno.lab.records.leaf_river_training import PRIOR, scenarios, with_context
+from bieqno.lab.records.leaf_river import COORDINATES, PRIOR, STRUCTURE, HyMOD, River
 from bieqno.lab.records.training import kept_or_trained
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
 
 BASELINES = ("persistence", "persistence by rain", "autoregression", "climatology")
 LOOP, CORRECTED, AUGMENTED, LEARNED = "open loop", "EnKF, error model", "EnKF, parameters", "EnNF"
-KEPT = ("log_score", "pit", "predicted_mean")
 NOISES = {"rain_noise": -0.75, "lasting_noise": -2.5, "store_noise": -1.6, "deviation": -2.3}  # where the search begins
 WALK = {"walk": -5.5}  # log of the change of every parameter in a day, where parameters are in the state
 SCENARIOS = 32  # that the learned filter is trained on
@@ -93,7 +81,7 @@ def calibrate_structure(record: River) -> dict[str, float]:
     @jax.value_and_grad
     def loss(p: Float[Array, "p"]) -> Float[Array, ""]:
         model = HyMOD(**dict(zip(STRUCTURE, p, strict=True)))
-        predicted = open_loop(model, record.inputs, float(record.flow[0]))
+        predicted = basins.open_loop(model, record.inputs, float(record.flow[0]))
         return jnp.mean((jnp.sqrt(predicted) - root)[part] ** 2)
 
     def of_numpy(p: np.ndarray) -> tuple[float, np.ndarray]:
@@ -109,7 +97,7 @@ def build_system(record: River, structure: dict[str, float], noises: dict[str, f
     """Return the basin with some parameters."""
     values = {name: jnp.asarray(value, float) for name, value in (structure | noises).items()}
     deviation = jnp.exp(values.pop("deviation"))
-    return basin(HyMOD(**values), deviation, float(record.flow[0]))
+    return basins.basin(HyMOD(**values), deviation, float(record.flow[0]))
 
 
 def with_noises(record: River, structure: dict[str, float], test: RecordTest, p: dict[str, float]) -> RecordTest:
@@ -122,7 +110,7 @@ def augmented(record: River, structure: dict[str, float], test: RecordTest, p: d
     system = build_system(record, structure, {name: p[name] for name in NOISES})
     about = {name: (structure[name], PRIOR[name]) for name in STRUCTURE}
     walk = jnp.exp(jnp.asarray(p["walk"], float))
-    appended, start = with_parameters(system, test.start, about, walk, key=jax.random.key(test.seed))
+    appended, start = basins.with_parameters(system, test.start, about, walk, key=jax.random.key(test.seed))
     return replace(test, system=appended, start=start)
 
 
@@ -156,9 +144,8 @@ def calibrated(
         early = [on_record(one, build(first, best))["log_score"][0, first.first :].mean() for one in dressed]
         chosen = int(np.nanargmax(early))
         found = on_record(dressed[chosen], build(test, best))
-        return found | {
-            SETTING + name: np.array(value) for name, value in (best | {"moments": MOMENTS[chosen]}).items()
-        }
+        best["moments"] = MOMENTS[chosen]
+        return found | {SETTING + name: np.array(value) for name, value in best.items()}
 
     return Method(name, run)
 
@@ -172,12 +159,12 @@ def score_flow(test: RecordTest, found: Arrays) -> dict[str, Any]:
     del scores["log_score"]
     chosen = {"nll": slice(None), "nll_wet": wet, "nll_dry": ~wet}
     parts = {name: -log_score[:, which].mean(axis=1) for name, which in chosen.items()}
-    return parts | {"efficiency": np.array([efficiency(values, each) for each in mean])} | scores
+    return parts | {"efficiency": np.array([basins.efficiency(values, each) for each in mean])} | scores
 
 
 def _open_loop(record: River, structure: dict[str, float]) -> Callable[[RecordTest], Prediction]:
     """Return the calibrated run without observations, with a log-normal law that is fitted, too."""
-    median = open_loop(HyMOD(**structure), record.inputs, float(record.flow[0]))
+    median = basins.open_loop(HyMOD(**structure), record.inputs, float(record.flow[0]))
     part = slice(min(SPIN, record.calibrated // 3), record.calibrated)
 
     def about(p: Float[Array, "2"]) -> Prediction:
@@ -198,13 +185,13 @@ def learned(
     @functools.cache
     def filter() -> Filter:
         def known() -> Scenarios:
-            return scenarios(record, structure | noises, build, SCENARIOS, run.seed + 1)
+            return basins.scenarios(record, structure | noises, build, SCENARIOS, run.seed + 1)
 
         sizes = dict(zip(s.sizes, s.truths, strict=True))
         return kept_or_trained(run, known, COORDINATES, "log", sizes, s.steps)
 
     def of(test: RecordTest) -> Arrays:
-        inputs = with_context(test.inputs)
+        inputs = basins.with_context(test.inputs)
         return on_record(filter(), replace(test, system=build(structure | noises), inputs=inputs))
 
     return Method(LEARNED, of)
@@ -212,7 +199,7 @@ def learned(
 
 def study(s: Settings, run: Run) -> Findings:
     """Calibrate the model, then each filter on it, and compare them on the years after."""
-    record = cut(river(), s)
+    record = cut(basins.river(), s)
     structure = calibrate_structure(record)
     rain = np.asarray(record.inputs["rain"])
     part = slice(min(SPIN, record.calibrated // 3), record.calibrated)
@@ -238,15 +225,11 @@ def study(s: Settings, run: Run) -> Findings:
             "ETKF tuned": Transformed.by(ETKF(), COORDINATES, "log"),
             "particle filter tuned": Transformed.by(ParticleFilter(0.2), COORDINATES),
         }
-        plan += [
-            (case_of(size), calibrated(name, filter, plain, NOISES, s.evaluations)) for name, filter in filters.items()
-        ]
+        plan += [(case_of(size), calibrated(name, one, plain, NOISES, s.evaluations)) for name, one in filters.items()]
         wider = Transformed.by(EnKF(), (*COORDINATES, *["same"] * len(STRUCTURE)), "log")
         plan.append((case_of(size), calibrated(AUGMENTED, wider, varied, NOISES | WALK, s.evaluations)))
     if run.wants("EnNF") and not run.wants("EnKF tuned"):
-        raise ValueError(
-            "the noises that the EnNF is trained with are those of the tuned EnKF; add --only 'EnKF tuned'"
-        )
+        raise ValueError("the noises that the EnNF is trained with are the tuned EnKF's; add --only 'EnKF tuned'")
     outcomes = compare(run, plan, score_flow, keep=KEPT)
     plan = []  # the error model on top of each EnKF, from the prediction of its first run, and the learned filter beside
     own = [outcome for outcome in outcomes if outcome.method == "EnKF tuned"]
@@ -259,14 +242,7 @@ def study(s: Settings, run: Run) -> Findings:
         plan.append((found.case, predicting(CORRECTED, lambda test, correct=correct: correct())))  # type: ignore[misc]
     outcomes += compare(run, plan, score_flow, keep=KEPT)
     rows = [*rows_of(outcomes), *(Row.of("test years", "HyMOD", name, [value]) for name, value in structure.items())]
-    series = {key: np.stack([np.asarray(o.kept[0][key])[0] for o in outcomes]) for key in KEPT}
-    entries = {
-        "method": ("entry", [o.method for o in outcomes]),
-        "ensemble_size": ("entry", [o.case.about.get("ensemble_size", 0) for o in outcomes]),
-        "time": record.dates,
-    }
-    variables = {key: (("entry", "time"), values) for key, values in series.items()} | {"flow": ("time", record.flow)}
-    return rows, {"test years": xr.Dataset(variables, entries)}
+    return rows, {"test years": series_of(outcomes, record.dates, flow=record.flow)}
 
 
 EXPERIMENT = Experiment("leaf-river", DESCRIPTION, PRESETS, study)

@@ -4,17 +4,15 @@ import functools
 from dataclasses import dataclass
 
 import jax.numpy as jnp
-import numpy as np
 import pandas as pd
-import xarray as xr
 from jaxtyping import Array, Float
 
 from bieqno.assimilation import ETKF, EnKF, Filter, Inflated, ParticleFilter, Transformed
 from bieqno.lab.compare import Case, Method, compare
-from bieqno.lab.methods.records import RecordTest, fixed, on_record, predicting, rows_of, score, totals, tuned
+from bieqno.lab.methods import records
+from bieqno.lab.methods.records import KEPT, RecordTest, on_record, predicting
 from bieqno.lab.records.baselines import count_baselines
-from bieqno.lab.records.measles import NAMES, Town, epidemic, town, towns
-from bieqno.lab.records.measles_training import inputs_of, scenarios
+from bieqno.lab.records.measles import NAMES, Town, epidemic, inputs_of, scenarios, town, towns
 from bieqno.lab.records.training import kept_or_trained
 from bieqno.lab.results import Row
 from bieqno.lab.study import Description, Experiment, Findings, Run
@@ -87,11 +85,9 @@ def test_of(record: Town, members: int, s: Settings, runs: int, seed: int) -> Re
     """Return the record of a town, as filters of so many members are tested on it: all begin at the published state."""
     system = epidemic(record)
     inputs = {name: series[: s.weeks] for name, series in inputs_of(record, record.parameters).items()}
-    truths, weeks = s.tuning
+    tuning = s.tuning[0], min(s.tuning[1], len(record.cases))
     start = jnp.tile(system.state, (members, 1))
-    return RecordTest(
-        system, record.cases[: s.weeks], inputs, start, runs, (truths, min(weeks, len(record.cases))), seed
-    )
+    return RecordTest(system, record.cases[: s.weeks], inputs, start, runs, tuning, seed)
 
 
 def _baselines(record: Town, s: Settings) -> list[Method[RecordTest]]:
@@ -117,35 +113,23 @@ def study(s: Settings, run: Run) -> Findings:
         many = test_of(record, s.particles, s, 1, run.seed)
         about = {"ensemble_size": s.particles}
         case = Case(name, lambda _, test=many: test, about=about, label=f"{name}, N={s.particles}")  # type: ignore[misc]
-        plan.append((case, fixed(MANY, ParticleFilter(0.0))))
+        plan.append((case, records.fixed(MANY, ParticleFilter(0.0))))
         one = Case(name, lambda _, test=many: test, label=name)  # type: ignore[misc]
         plan += [(one, method) for method in _baselines(record, s)]
         for size in s.sizes:
             test = test_of(record, size, s, s.runs, run.seed)
             about = {"ensemble_size": size}
             case = Case(name, lambda _, test=test: test, about=about, label=f"{name}, N={size}")  # type: ignore[misc]
-            plan += [(case, tuned(method, *about, "sqrt")) for method, about in FILTERS.items()]
+            plan += [(case, records.tuned(method, *about, "sqrt")) for method, about in FILTERS.items()]
             plan.append((case, Method(LEARNED, lambda test: on_record(learned(), test))))
-    outcomes = compare(run, plan, score, keep=("log_score", "pit", "predicted_mean"))
-    rows += rows_of(outcomes)
+    outcomes = compare(run, plan, records.score, keep=KEPT)
+    rows += records.rows_of(outcomes)
     arrays = {}
-    for name in s.towns:
-        own = [outcome for outcome in outcomes if outcome.case.name == name]
-        series = {
-            key: np.stack([np.asarray(o.kept[0][key])[0] for o in own])
-            for key in ("log_score", "pit", "predicted_mean")
-        }
-        record = town(name)
-        arrays[name] = xr.Dataset(
-            {key: (("entry", "time"), values) for key, values in series.items()}
-            | {"cases": ("time", record.cases[: s.weeks])},
-            {
-                "time": pd.to_datetime(list(record.dates))[: s.weeks],
-                "method": ("entry", [o.method for o in own]),
-                "ensemble_size": ("entry", [o.case.about.get("ensemble_size", 0) for o in own]),
-            },
-        )
-    return rows + (totals(rows, ALL) if len(s.towns) > 1 else []), arrays
+    for name in s.towns if outcomes else ():
+        own, record = [outcome for outcome in outcomes if outcome.case.name == name], town(name)
+        dates = pd.to_datetime(list(record.dates))[: s.weeks]
+        arrays[name] = records.series_of(own, dates, cases=record.cases[: s.weeks])
+    return rows + (records.totals(rows, ALL) if len(s.towns) > 1 else []), arrays
 
 
 EXPERIMENT = Experiment("measles", DESCRIPTION, PRESETS, study)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from bieqno.lab.methods.ennf_truth import truth_study
+from bieqno.lab.methods.ennf_truth import published_rows, truth_study
 from bieqno.lab.methods.filters import SMOKE_VALIDATION, FilterSettings, classical_filters
 from bieqno.lab.papers import SAKOV_QG, sakov_qg
 from bieqno.lab.results import Row
@@ -49,12 +49,7 @@ PRESETS = {
 
 def published(side: int) -> list[Row]:
     """Return the scores that are published for a basin: those of the large one."""
-    return [
-        Row(f"N={size}", f"{method} (published)", "rmse", value, None, 1, size, "unseen")
-        for method, values in SAKOV_QG.items()
-        for size, value in values.items()
-        if side == 129
-    ]
+    return published_rows(SAKOV_QG) if side == 129 else []
 
 
 def study(s: Settings, run: Run) -> Findings:

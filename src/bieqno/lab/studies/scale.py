@@ -107,13 +107,8 @@ def measured(job: Job, name: str, method: bytes | Mapping[str, float]) -> dict[s
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    environment = {
-        **os.environ,
-        "XLA_FLAGS": "",
-        "NPROC": "1",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
+    environment = {**os.environ, "XLA_FLAGS": "", "NPROC": "1", "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     program = [sys.executable, "-m", "bieqno.lab.methods.scale_process"]
     with tempfile.TemporaryDirectory() as folder:
         path, out = Path(folder) / "filter.bieqno", Path(folder) / "measured.json"

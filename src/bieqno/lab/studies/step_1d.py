@@ -66,9 +66,8 @@ def draw(
     # Slightly more than 0.05, so that a point at exactly that distance counts whichever way it is rounded.
     near = np.min(np.abs(asked - np.array(jumps)), axis=1) <= 0.05 * (1 + 1e-9) if jumps else None
     cut = np.arange(0, points, max(1, points // 250))
-    return regression.noisy_problem(
-        rng, lambda x: target(x[:, 0]), observed[:, None], asked, noise=NOISE, cut=cut, jump=near
-    )
+    about: Any = {"noise": NOISE, "cut": cut, "jump": near}
+    return regression.noisy_problem(rng, lambda x: target(x[:, 0]), observed[:, None], asked, **about)
 
 
 def limit(problem: regression.Problem, seed: int) -> regression.Prediction:

@@ -65,7 +65,7 @@ PRESETS = {
 }
 
 
-def teachers() -> dict[str, da.Filter]:
+def four_teachers() -> dict[str, da.Filter]:
     """Return the four filters; the local one gives an observation 0.68 of its weight at a distance of one, 0.21 at two.
 
     All are inflated alike. Without it they lose the truth now and then, with innovations of a hundred standard deviations, and
@@ -89,7 +89,7 @@ def regular_system() -> da.System:
 
 def study(s: Settings, run: Run) -> Findings:
     """Teach the four roles at once, and compare each with its teacher."""
-    system, taught = regular_system(), teachers()
+    system, teachers = regular_system(), four_teachers()
     shown_key, unseen_key, student_key, train_key, run_key = jax.random.split(jax.random.key(run.seed), 5)
 
     def trials(truths: int, key: PRNGKeyArray) -> da.Trials:
@@ -99,17 +99,17 @@ def study(s: Settings, run: Run) -> Findings:
     def lessons() -> da.Lessons:
         run.progress("teachers", 0.0)
         return da.Lessons.together(
-            *(da.teach(filter, system, trials(s.truths, shown_key), key=run_key) for filter in taught.values())
+            *(da.teach(filter, system, trials(s.truths, shown_key), key=run_key) for filter in teachers.values())
         )
 
     def learn() -> dict[str, np.ndarray]:
-        student = da.LearnedGain(system.observed, teachers=len(taught), **s.student, key=student_key)
+        student = da.LearnedGain(system.observed, teachers=len(teachers), **s.student, key=student_key)
         objective, part = partial(da.Imitation, lessons(), rerun=False), run.between(0.1, 0.6)
         result = filters.train(part, "training", student, system, objective, **s.training, validate=None, key=train_key)
         return {"filter": filters.as_array(result.module)}
 
     def learn_as_the_paper() -> dict[str, np.ndarray]:
-        about, part = {**s.student, "teachers": len(taught)}, run.between(0.6, 0.9)
+        about, part = {**s.student, "teachers": len(teachers)}, run.between(0.6, 0.9)
         made, facts = train_paper_form(part, system, lessons(), epochs=s.epochs, student=about, key=train_key)
         told = {name: np.array(facts[name]) for name in ("epochs", "seconds", "distance_to_teacher")}
         return {"filter": filters.as_array(made), **told}
@@ -118,20 +118,20 @@ def study(s: Settings, run: Run) -> Findings:
     learned = {form: run.cases.take(*how) for form, how in forms.items() if run.wants(form)}
     run.progress("unseen truths", 0.9)
     # The windows to judge on are those that a well-behaved filter comes to; all filters are then given the same priors.
-    unseen = da.teach(taught["ETKF"], system, trials(s.unseen, unseen_key), key=run_key)
+    unseen = da.teach(teachers["ETKF"], system, trials(s.unseen, unseen_key), key=run_key)
     roles = {
         f"{form} as {name}": (name, filters.as_filter(found["filter"]).acting_as(k))
         for form, found in learned.items()
-        for k, name in enumerate(taught)
+        for k, name in enumerate(teachers)
     }
-    everyone = {**taught, **{role: filter for role, (_, filter) in roles.items()}}
+    everyone = {**teachers, **{role: filter for role, (_, filter) in roles.items()}}
     analyses = {name: np.asarray(answers(filter, unseen, run_key)) for name, filter in everyone.items()}
     test = filters.TwinTest(system, trials(s.unseen, unseen_key), None, run_key)
     case = Case(f"N={s.members}", lambda _: test, about={"ensemble_size": s.members, "protocol": "unseen"})
     plan = [(case, Method(name, partial(filters.run_filter, f))) for name, f in everyone.items()]
     outcomes = compare(run.between(0.9, 1.0), plan, filters.score_filter)
-    table = np.array([[distance(analyses[name], analyses[role]) for role in roles] for name in taught])
-    between = [distance(analyses[a], analyses[b]) for a, b in combinations(taught, 2)]
+    table = np.array([[distance(analyses[name], analyses[role]) for role in roles] for name in teachers])
+    between = [distance(analyses[a], analyses[b]) for a, b in combinations(teachers, 2)]
     typical = float(np.median(between))
     rows = [
         Row.of("unseen", "teachers", "distance_between", between),
@@ -146,7 +146,7 @@ def study(s: Settings, run: Run) -> Findings:
     told = learned.get(PAPER_FORM, {}).items()
     rows += [Row.of("training", PAPER_FORM, name, [float(value)]) for name, value in told if name != "filter"]
     rows += filters.filter_rows(outcomes, ("relative_rmse",))
-    labels = {"teacher": list(taught), "student": list(roles)}
+    labels = {"teacher": list(teachers), "student": list(roles)}
     return rows, {"distances": xr.Dataset({"distance": (("teacher", "student"), table)}, labels)}
 
 

@@ -30,7 +30,6 @@ DESCRIPTION = Description(
     "trained for them (but the first two were looked at when its constants were chosen). "
     "Is it as good as an LETKF whose radius and inflation are tuned for that very system and ensemble size, how far is it from a "
     "filter that is trained for the system, and what do both lose where the forcing of the model is wrong by a tenth?",
-    claim="None; the paper does not go there.",
     minutes={"smoke": 2.0, "quick": 80.0, "paper": 600.0},
     methods=(NAME, *TRAINED, LETKF),
 )
@@ -129,7 +128,7 @@ LEFT_OUT = {
 """By name; the ring of the first two is of 40 variables with a forcing of 8, which training leaves out."""
 WRONG = {f"{name}, wrong forcing": name for name in ("Lorenz-96 standard", "Lorenz-96 sparse")}
 """The same truths as those of another name, and forecasts with a forcing that is a tenth too large."""
-LESSONS = {5: 5, 10: 3, 20: 2}
+TRUTHS = {5: 5, 10: 3, 20: 2}  # in training, by ensemble size
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ class Settings:
     side: int = 64  # of the torus
     taught: tuple[str, ...] = tuple(LEFT_OUT)
     student: Mapping[str, Any] = field(default_factory=dict)
-    training: Mapping[str, Any] = field(default_factory=lambda: {"sizes": LESSONS, "steps": 5000})
+    training: Mapping[str, Any] = field(default_factory=lambda: {"sizes": TRUTHS, "steps": 5000})
     validation: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -164,7 +163,7 @@ PRESETS = {
         tuning=(3, 150),
         side=32,
         taught=tuple(LEFT_OUT)[:4],
-        training={"sizes": LESSONS, "steps": 1000},
+        training={"sizes": TRUTHS, "steps": 1000},
     ),
     "paper": Settings("paper"),
 }
@@ -172,18 +171,18 @@ PRESETS = {
 
 def study(s: Settings, run: Run) -> Findings:
     """Run all filters on unseen truths of each system."""
-    lesson = cache(partial(_lesson, s, run))
-    plan = [entry for name in s.systems for entry in _of_system(s, run, name, lesson)]
+    trained = cache(partial(_trained, s, run))
+    plan = [entry for name in s.systems for entry in _of_system(s, run, name, trained)]
     rows = filters.filter_rows(compare(run, plan, filters.score_filter))
-    lessons = [(name, method) for name in s.systems if name in s.taught for method in TRAINED if run.wants(method)]
-    seconds = [(name, method, float(lesson(name, method)["seconds"])) for name, method in lessons]
+    trainings = [(name, method) for name in s.systems if name in s.taught for method in TRAINED if run.wants(method)]
+    seconds = [(name, method, float(trained(name, method)["seconds"])) for name, method in trainings]
     return rows + [Row.of(f"training, {name}", method, "seconds", [value]) for name, method, value in seconds], {}
 
 
 def _of_system(
-    s: Settings, run: Run, name: str, lesson: Callable[[str, str], Arrays]
+    s: Settings, run: Run, name: str, trained: Callable[[str, str], Arrays]
 ) -> list[tuple[Case[filters.TwinTest], Method[filters.TwinTest]]]:
-    """Return what is compared on one system; a `lesson` is what training there by a method found."""
+    """Return what is compared on one system; `trained` gives what training there by a method found."""
     right = WRONG.get(name, name)
     left_out, true_system = LEFT_OUT[right], cache(partial(_left_out, s, right))
     system = cache(lambda: with_wrong_forcing(true_system()) if name in WRONG else true_system())
@@ -192,26 +191,26 @@ def _of_system(
     @cache
     def test(protocol: str, size: int) -> filters.TwinTest:
         make: Any = partial(da.make_trials, true_system(), members=size)
-        practice = partial(make, s.tuning[1], truths=s.tuning[0], key=tune_key)
+        tuning_trials = partial(make, s.tuning[1], truths=s.tuning[0], key=tune_key)
         trials, skipped = make(s.windows, truths=s.truths, key=truth_key), min(s.burn_in, s.tuning[1] // 3)
         label = f"N={size}, {protocol}"
-        return filters.TwinTest(system(), trials, lambda: (practice(), skipped), run_key, s.burn_in, label=label)
+        return filters.TwinTest(system(), trials, lambda: (tuning_trials(), skipped), run_key, s.burn_in, label=label)
 
     def letkf(test: filters.TwinTest) -> Any:
         grid: Any = {"inflation": left_out.inflation, "radius": left_out.radius}
         return filters.tuned(filters.classical_filters(system(), **grid)[LETKF], run).run(test)
 
-    def trained(method: str) -> da.Filter:
-        return filters.as_filter(lesson(name, method)["filter"])
+    def learned(method: str) -> da.Filter:
+        return filters.as_filter(trained(name, method)["filter"])
 
     methods = [filters.fixed(NAME, lambda: da.LocalEnNF.pretrained().at(system())), Method(LETKF, letkf)]
     if name in s.taught:
-        methods += [filters.fixed(method, partial(trained, method)) for method in TRAINED]
+        methods += [filters.fixed(method, partial(learned, method)) for method in TRAINED]
     cases = [filters.twin_case(test, name, size) for size in s.sizes]
     return [(case, method) for case in cases for method in methods]
 
 
-def _lesson(s: Settings, run: Run, name: str, method: str) -> Arrays:
+def _trained(s: Settings, run: Run, name: str, method: str) -> Arrays:
     """Train a filter for a system, from nothing or from the pretrained one."""
     system, begin, own = _left_out(s, name), None, s
     if method == FINE_TUNED:

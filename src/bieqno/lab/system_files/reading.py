@@ -15,21 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from bieqno.assimilation import (
-    BMIModel,
-    EnKF,
-    Filter,
-    LocalEnNF,
-    Members,
-    Observation,
-    Places,
-    Program,
-    System,
-    Trials,
-    load_filter,
-    make_trials,
-    spin_up,
-)
+import bieqno.assimilation as da
 from bieqno.assimilation.trials import usable_cores
 from bieqno.lab.system_files.objects import (
     check_array,
@@ -52,10 +38,10 @@ class SystemFile:
 
     path: Path
     settings: Settings
-    system: System
+    system: da.System
     window: float  # time between two observations
     first: Float[np.ndarray, "..."] | None  # mean of the first ensemble, or the ensemble itself; None for a free run
-    teacher: Filter  # the filter to imitate
+    teacher: da.Filter  # the filter to imitate
 
     @functools.cached_property
     def spread(self) -> Float[Array, "n"]:
@@ -64,14 +50,14 @@ class SystemFile:
 
     def trials(
         self, windows: int, *, truths: int, members: int, inputs: Mapping[str, Array] | None = None, key: PRNGKeyArray
-    ) -> Trials:
+    ) -> da.Trials:
         """Simulate truths with observations and first ensembles; the error law is evaluated at the observed value.
 
         A driven model is given the first of its `inputs`, which all truths share.
         """
         how: dict[str, Any] = {"members": members, "spread": self.spread, "disturbance": self.spread}
         how["inputs"] = None if inputs is None else {name: series[:windows] for name, series in inputs.items()}
-        trials = make_trials(self.system, windows, truths=truths, **how, key=key)
+        trials = da.make_trials(self.system, windows, truths=truths, **how, key=key)
         observations = jax.vmap(lambda series: series.rebuilt())(trials.twins.observations)
         return eqx.tree_at(lambda t: t.twins.observations, trials, observations)
 
@@ -79,7 +65,7 @@ class SystemFile:
         """Return a first ensemble for observations whose truth is not known; a model that is driven has no free run."""
         if self.first is None and not driven:
             # Far apart in time, so that the states are nearly independent.
-            return spin_up(self.system, 100 + 10 * members, key=key)[100::10]
+            return da.spin_up(self.system, 100 + 10 * members, key=key)[100::10]
         first = self.system.state if self.first is None else jnp.asarray(self.first, float)
         if first.ndim == 1:
             return first + self.spread * jax.random.normal(key, (members, self.system.size))
@@ -87,15 +73,15 @@ class SystemFile:
             raise ValueError(f"{self.path}: 'first' in [ensemble] has {len(first)} members, {members} are needed")
         return first[:members]
 
-    def load_filter(self, path: Path, inputs: Any = None) -> Filter:
+    def load_filter(self, path: Path, inputs: Any = None) -> da.Filter:
         """Return the filter in a file, the one that ships (`PRETRAINED`), or the object that ``my_model:filter`` names.
 
         A ValueError if it does not fit the system.
         """
         if str(path) == PRETRAINED and not path.exists():
-            return LocalEnNF.pretrained().at(self.system)
+            return da.LocalEnNF.pretrained().at(self.system)
         named = not path.exists() and ":" in path.name
-        filter = find_object(str(path), self.path.parent) if named else load_filter(path)
+        filter = find_object(str(path), self.path.parent) if named else da.load_filter(path)
         try:
             return check_filter(filter, self.system, inputs)
         except ValueError as error:
@@ -117,18 +103,18 @@ class _Named:
         except (ValueError, TypeError) as error:
             raise ValueError(f"{self.path}: {key!r} in [{table}], {name!r}: {error}") from error
 
-    def places(self, table: str, count: int, period: Any) -> Places | None:
+    def places(self, table: str, count: int, period: Any) -> da.Places | None:
         """Return the places of a table's items, given as such or by their positions."""
 
-        def place(item: Any) -> Places:
+        def place(item: Any) -> da.Places:
             positions = check_array(item, f"{count} positions, one row each", (count,), (count, None))
             axes = positions[0].size
             if isinstance(period, tuple) and len(period) != axes:
                 raise ValueError(f"'period' has {len(period)} numbers, 'positions' have {axes} coordinates")
-            return Places(positions.reshape(count, axes), period=period)
+            return da.Places(positions.reshape(count, axes), period=period)
 
         example = "Places.grid(40, period=40.0)"
-        given: Places | None = self.find(table, "places", lambda item: check_instance(item, Places, example))
+        given: da.Places | None = self.find(table, "places", lambda item: check_instance(item, da.Places, example))
         return given or self.find(table, "positions", place)
 
     def model(self, state: Float[Array, "n"], inputs: Any) -> Any:
@@ -163,7 +149,7 @@ def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
     state = jnp.asarray(named.find("model", "state", lambda item: check_array(item, vector, (None,))), float)
     model = named.model(state, inputs)
     example = "Observation([0, 2], 1.0)"
-    observation = named.find("observation", "object", lambda item: check_instance(item, Observation, example))
+    observation = named.find("observation", "object", lambda item: check_instance(item, da.Observation, example))
     n, m = len(state), named.find("observation", "object", lambda item: item.size(len(state)))
     for table, numbers in _numbers(settings).items():
         check_memory(f"{path}: [{table}]", n * numbers)
@@ -175,7 +161,7 @@ def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
     spread = settings.ensemble.spread
     if np.shape(1.0 if spread is None else spread) not in {(), (n,)}:
         raise ValueError(f"{path}: 'spread' in [ensemble] is one number or {n}, got {spread}")
-    if spread is None and (inputs is not None or isinstance(model, Members)):
+    if spread is None and (inputs is not None or isinstance(model, da.Members)):
         spread = 1.0  # a driven model has no free run, and one of a program would take too long
     places = named.places("model", n, settings.model.period)
     others = named.places("observation", m, None if places is None else places.period)
@@ -183,27 +169,27 @@ def read_system_file(path: Path, inputs: Any = None) -> SystemFile:
         about: dict[str, Any] = {"observation_places": others}
         if spread is not None:
             about["spread"] = jnp.full(n, jnp.asarray(spread, float))
-        system = System(model, observation, state, places, settings.model.limit, **about)
+        system = da.System(model, observation, state, places, settings.model.limit, **about)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     given = named.find("training", "teacher", lambda item: check_filter(check_callable(item), system))
     window = settings.model.window or float(getattr(model, "window", 1.0))
-    return SystemFile(path, settings, system, window, first, given or EnKF(centred=False))
+    return SystemFile(path, settings, system, window, first, given or da.EnKF(centred=False))
 
 
-def _outside(table: ModelTable, bmi: Any, path: Path, state: Float[Array, "n"]) -> Members:
+def _outside(table: ModelTable, bmi: Any, path: Path, state: Float[Array, "n"]) -> da.Members:
     """Return the model of a program, or of a class with the Basic Model Interface; threads run it unless others do."""
     folder = path.parent.resolve()
     given = "'command'" if table.command else "'bmi'"
     try:
-        run_one: Program | BMIModel
+        run_one: da.Program | da.BMIModel
         if table.command:
-            run_one, timeout = Program(table.command, table.exchange, str(folder), table.timeout), None
+            run_one, timeout = da.Program(table.command, table.exchange, str(folder), table.timeout), None
         else:
             config = str(folder / table.config) if table.config else ""
-            run_one, timeout = BMIModel(bmi, config, table.variables or (), table.window), table.timeout
+            run_one, timeout = da.BMIModel(bmi, config, table.variables or (), table.window), table.timeout
         threads = functools.partial(ThreadPoolExecutor, usable_cores())
-        model: Members = check_model(Members(run_one, threads, table.retries, timeout, table.survivors), state)
+        model: da.Members = check_model(da.Members(run_one, threads, table.retries, timeout, table.survivors), state)
     except (ValueError, ImportError) as error:
         raise ValueError(f"{path}: {given} in [model]: {error}") from error
     return model
@@ -243,8 +229,8 @@ def _numbers(settings: Settings) -> dict[str, int]:
     if isinstance(training, TruthTable):
         at_once = max(training.truths or (1,)) * (training.unroll or 1)
         return needed | {"training": max(training.sizes) * at_once}
-    taught = training.truths * training.windows * training.teacher_members
-    return needed | {"training": max(taught, training.batch * max(training.sizes))}
+    analyses = training.truths * training.windows * training.teacher_members
+    return needed | {"training": max(analyses, training.batch * max(training.sizes))}
 
 
 def check_memory(what: str, numbers: int) -> None:

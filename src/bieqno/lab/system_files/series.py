@@ -45,9 +45,7 @@ def read_observations(path: Path, file: SystemFile, variable: str | None = None)
         raise ValueError(f"{path}: {found.name!r} has no window")
     large = np.abs(values[np.isfinite(values)])
     if large.size and large.max() > np.finfo(np.float32).max:  # it would be infinite, and count as missing
-        raise ValueError(
-            f"{path}: {found.name!r} holds {large.max():g}, beyond single precision; write it in other units"
-        )
+        raise ValueError(f"{path}: {found.name!r} holds {large.max():g}, beyond single precision; use other units")
     _check_times(found, path, file)
     truth = data.get("truth")
     has_truth = truth is not None and truth.shape == (len(values), file.system.size) and truth.dtype.kind in "fiu"

@@ -46,10 +46,8 @@ def train_student(
 
         budget = getattr(training, "budget", None) if part == "shared" else None
         how: dict[str, Any] = {"steps": None if budget else steps, "budget": budget}
-        how |= {"validate": validate, "on_progress": report}
-        return train_filter(
-            student, file.system, objective, checkpoint=checkpoint and checkpoint / part, **how, key=key
-        )
+        how |= {"validate": validate, "on_progress": report, "checkpoint": checkpoint and checkpoint / part}
+        return train_filter(student, file.system, objective, **how, key=key)
 
     result = train(student, "shared", training.steps, 0, shared_key)
     if not own_steps:
@@ -79,7 +77,7 @@ def _imitation(file: SystemFile, training: ImitationTable, warn: Warn, key: PRNG
     lessons = teach(file.teacher, file.system, trials, key=run_key)
     if lessons.discarded:
         warn(
-            f"{lessons.discarded} of {training.truths} runs of the teacher diverged or lost the truth and are discarded"
+            f"{lessons.discarded} of {training.truths} runs of the teacher, which diverged or lost the truth, are left out"
         )
     same = ("sizes", "rerun", "shift", "noise", "translation", "learning_rate")
     return Imitation(lessons, members=training.batch, **{name: getattr(training, name) for name in same})
