@@ -193,7 +193,7 @@ def explain_window(filter: Any, file: "SystemFile", data: "Dataset", window: int
 
     from bieqno.assimilation import explain
     from bieqno.assimilation.twin import window_keys
-    from bieqno.lab.report.explanation import explanation_picture
+    from bieqno.lab.report.run_figures import explanation_picture
     from bieqno.persistence import replace_file
 
     seed, windows = int(data.attrs.get("seed", file.settings.seed)), data.sizes["time"]
@@ -222,9 +222,7 @@ def contribution_rows(found: "Explanation") -> tuple[list[str], list[list[str]]]
     """Return headings and rows of a table: the variables that moved most, each with the observations that moved it most."""
     import numpy as np
 
-    increment, parts, innovation = (
-        np.asarray(part) for part in (found.increment, found.contribution, found.innovation)
-    )
+    increment, parts, innovation = (np.asarray(x) for x in (found.increment, found.contribution, found.innovation))
     rows: list[Any] = []
     for variable in np.argsort(-np.abs(increment))[:SHOWN]:
         most = [k for k in np.argsort(-np.abs(parts[variable]))[:3] if parts[variable, k] != 0]

@@ -120,7 +120,5 @@ def cycle_members(
             raise ValueError(f"{error}: {continuing(sys.argv[1:])}") from error
     lost = run.lost
     if int(lost.sum()):
-        warn(
-            f"{int(lost.sum())} members were lost in {int((lost > 0).sum())} windows and redrawn; their files: {folder}"
-        )
+        warn(f"{int(lost.sum())} members lost in {int((lost > 0).sum())} windows, and redrawn; their files: {folder}")
     return run

@@ -82,9 +82,7 @@ def run(
             # Each study takes its own methods, so that the command stored with its result works.
             own = sorted(set(only or []) & set(study.description.methods))
             found = _run_study(study, preset, seed, out, own, resume, reporter)
-            missed += (
-                f"{study.name}, {miss}" for miss in found if preset != "smoke"
-            )  # which shows that it runs, no more
+            missed += (f"{study.name}, {miss}" for miss in found if preset != "smoke")  # which only shows that it runs
         page = write_page(out)
     for title, sentence in found_in(out):
         reporter.report("found", f"{title}: {sentence}", half=title)

@@ -33,9 +33,7 @@ Inputs = Annotated[
 Setup = Annotated[Path, typer.Argument(metavar="SETUP", help="TOML file; the Python modules that it names are run.")]
 
 
-def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the system; made if there is none.")],
-) -> None:
+def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the system; made if need be.")]) -> None:
     """Write a working example with comments (Lorenz-96, every fourth variable observed): setup.toml and my_model.py.
 
     Example: bieqno init my_system
@@ -150,12 +148,7 @@ def compare(
     import jax
 
     from bieqno.assimilation import save_dataset, save_filter
-    from bieqno.lab.report.comparison_page import (
-        comparison_page,
-        comparison_rows,
-        comparison_verdict,
-        prediction_tables,
-    )
+    from bieqno.lab.report import comparison_page as pages
     from bieqno.lab.system_files.reading import PRETRAINED, read_settings, read_system_file
     from bieqno.lab.user_comparisons import compare_filters_on, entries_dataset, entry_numbers
 
@@ -196,13 +189,15 @@ def compare(
     arrays = entries_dataset(entries, truth, window=file.window)
     save_dataset(arrays, out / "comparison.nc")
     text = setup.read_text(encoding="utf-8")
-    page = comparison_page(entries, arrays, burn_in=wanted.burn_in, command=command, setup_text=text)
+    page = pages.comparison_page(entries, arrays, burn_in=wanted.burn_in, command=command, setup_text=text)
     numbers = {"command": command, "seed": file.settings.seed, "entries": [entry_numbers(entry) for entry in entries]}
     write_page(out / "comparison.html", page, numbers)
-    show_table(*comparison_rows(entries)[:2], title="RMSE of the analysis")
-    for size, (headings, rows, _) in prediction_tables(entries).items():
+    show_table(*pages.comparison_rows(entries)[:2], title="RMSE of the analysis")
+    for size, (headings, rows, _) in pages.prediction_tables(entries).items():
         show_table(headings, rows, title=f"observations one step ahead, N = {size}")
-    typer.echo(f"{comparison_verdict(entries)}\nwritten to {out}: comparison.html, comparison.json, comparison.nc")
+    typer.echo(
+        f"{pages.comparison_verdict(entries)}\nwritten to {out}: comparison.html, comparison.json, comparison.nc"
+    )
 
 
 def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
@@ -222,10 +217,6 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
     stopped = ", stopped early" if result.stopped_early else ""
     typer.echo(f"trained for {len(result.losses)} steps{best}{stopped}")
     for size, (ours, base) in result.errors.items():
-        told = (
-            f"{1 - ours / base:.0%} below the tuned LETKF inside it"
-            if ours < base
-            else "no better than the tuned LETKF inside it"
-        )
-        typer.echo(f"  N = {size}: validation error {min(ours, base):.3f}, {told}")
+        told = f"{1 - ours / base:.0%} below" if ours < base else "no better than"
+        typer.echo(f"  N = {size}: validation error {min(ours, base):.3f}, {told} the tuned LETKF inside it")
     return result.module

@@ -75,12 +75,10 @@ class Chart(NamedTuple):
         return {"traces": traces, "layout": self.layout, "narrow": self.narrow, "axes": self.axes}
 
 
-def stacked(
-    blocks: Mapping[str, Mapping[str, Any]], heading: str = "case"
-) -> tuple[pd.DataFrame, dict[str, tuple[int, int]]]:
+def stacked(blocks: Mapping[str, Mapping[str, Any]]) -> tuple[pd.DataFrame, dict[str, tuple[int, int]]]:
     """Return tables one under another with their names as first column, and the rows of each."""
     frames = {title: pd.DataFrame(columns) for title, columns in blocks.items()}
-    table = pd.concat(frames, names=[heading]).reset_index(level=0).reset_index(drop=True)
+    table = pd.concat(frames, names=["case"]).reset_index(level=0).reset_index(drop=True)
     ends = np.cumsum([0, *(len(frame) for frame in frames.values())]).tolist()
     return table, {title: (ends[k], ends[k + 1]) for k, title in enumerate(frames)}
 
@@ -99,6 +97,13 @@ def line(method: str, *, marker: bool = False, width: float = 2.0, **look: Any) 
     if marker:
         drawn |= {"mode": "lines+markers", "marker": {"symbol": _SYMBOLS[style.marker], "size": 7, "color": color}}
     return drawn
+
+
+def band(x: str, edges: tuple[Column, Column], rows: tuple[int, int], fill: str, **when: str) -> list[Trace]:
+    """Return two edges, which are not drawn, and what is between them, filled."""
+    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+    looks = edge, edge | {"fill": "tonexty", "fillcolor": fill}
+    return [Trace(look, {"x": x, "y": y}, rows, when) for look, y in zip(looks, edges, strict=True)]
 
 
 def truth_line(name: str = "truth", **look: Any) -> dict[str, Any]:

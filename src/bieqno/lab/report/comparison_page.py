@@ -35,9 +35,7 @@ def comparison_page(
             settings.append([style_of(one.method).label, str(one.case.about["ensemble_size"]), chosen])
     predicted = prediction_tables(entries).items()
     parts = {
-        "predictions": "".join(
-            plain_table(table, f"N = {size}: {CAPTIONS['predictions']}") for size, table in predicted
-        ),
+        "predictions": "".join(plain_table(each, f"N = {size}: {CAPTIONS['predictions']}") for size, each in predicted),
         "scores": plain_table(comparison_rows(entries), caption),
         "spreads": plain_table(plain_rows(pivots(result)[1]), CAPTIONS["spreads"]),
         "settings": plain_table((["filter", "N", "settings"], settings, []), CAPTIONS["settings"]),
@@ -89,36 +87,40 @@ def _result(entries: Sequence[Outcome[TwinTest]]) -> Result:
     return Result("comparison", "", 0, tuple(rows))
 
 
+def _largest(arrays: xr.Dataset, name: str) -> dict[str, np.ndarray]:
+    """Return what a variable holds of each filter with the largest ensemble."""
+    chosen = np.flatnonzero(arrays["members"].values == int(arrays["members"].max()))
+    return {str(arrays["method"].values[k]): arrays[name].values[k] for k in chosen}
+
+
+def _errors(arrays: xr.Dataset) -> dict[str, np.ndarray]:
+    """Return the error in each window of the first truth."""
+    first = {method: mean[0] - arrays["truth"].values[0] for method, mean in _largest(arrays, "mean").items()}
+    return {method: np.sqrt(np.mean(gap**2, axis=1)) for method, gap in first.items()}
+
+
 def _series(arrays: xr.Dataset) -> Figure:
     figure, ((axes,),) = panels(1, 1, (8.6, 3.4), "time", "RMSE")
-    largest = int(arrays["members"].max())
-    for k in np.flatnonzero(arrays["members"].values == largest):
-        error = np.sqrt(np.mean((arrays["mean"].values[k, 0] - arrays["truth"].values[0]) ** 2, axis=1))
-        style = style_of(str(arrays["method"].values[k]))
-        axes.plot(arrays["time"].values, error, linewidth=1.2, **style.keywords(marker=False))
+    for method, error in _errors(arrays).items():
+        axes.plot(arrays["time"].values, error, linewidth=1.2, **style_of(method).keywords(marker=False))
     axes.set_ylim(0, None)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside right center", frameon=False, fontsize=9, title=f"N = {largest}")
+    figure.legend(loc="outside right center", frameon=False, fontsize=9, title=f"N = {int(arrays['members'].max())}")
     return figure
 
 
 def _series_chart(arrays: xr.Dataset) -> Chart:
-    columns, traces, methods = {"time": arrays["time"].values}, [], []
-    largest = int(arrays["members"].max())
-    for k in np.flatnonzero(arrays["members"].values == largest):
-        methods.append(str(arrays["method"].values[k]))
-        label = style_of(methods[-1]).label
-        columns[label] = np.sqrt(np.mean((arrays["mean"].values[k, 0] - arrays["truth"].values[0]) ** 2, axis=1))
-        names = {"x": "time", "y": label}
-        traces.append(Trace(line(methods[-1]), names, (0, arrays.sizes["time"]), {"method": methods[-1]}))
-    made = layout(axis("time"), axis(f"RMSE, N = {largest}", rangemode="tozero"))
-    return Chart("series", pd.DataFrame(columns), traces, made, [methods_control(methods, methods)])
+    found = _errors(arrays)
+    columns = {"time": arrays["time"].values} | {style_of(method).label: error for method, error in found.items()}
+    rows = 0, arrays.sizes["time"]
+    traces = [Trace(line(one), {"x": "time", "y": style_of(one).label}, rows, {"method": one}) for one in found]
+    made = layout(axis("time"), axis(f"RMSE, N = {int(arrays['members'].max())}", rangemode="tozero"))
+    return Chart("series", pd.DataFrame(columns), traces, made, [methods_control(found, found)])
 
 
 def _histograms(arrays: xr.Dataset) -> dict[str, np.ndarray]:
-    """Return the histogram of the PIT of each filter, with the largest ensemble."""
-    chosen = np.flatnonzero(arrays["members"].values == int(arrays["members"].max()))
-    return {str(arrays["method"].values[k]): pit_shares(arrays["pit"].values[k]) for k in chosen}
+    """Return the histogram of the PIT of each filter."""
+    return {method: pit_shares(pit) for method, pit in _largest(arrays, "pit").items()}
 
 
 def _pits(arrays: xr.Dataset) -> Figure:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from bieqno.lab.report import pivots
+from bieqno.lab.report import images, pivots
 from bieqno.lab.report.charts import (
     INK,
     RULE,
@@ -24,15 +24,6 @@ from bieqno.lab.report.charts import (
     truth_line,
 )
 from bieqno.lab.report.filter_figures import FIELD_COLOURS, FIELD_TITLES, ONE_SIZE
-from bieqno.lab.report.images import (
-    IMAGE_TITLES,
-    colours,
-    compared_images,
-    image,
-    image_controls,
-    image_layout,
-    image_scales,
-)
 from bieqno.lab.report.style import PAPERS_TWO, style_of
 from bieqno.lab.results import Result, Row
 
@@ -97,9 +88,8 @@ def errors(result: Result, shown: Sequence[str] = (), height: int = 400) -> Char
     columns |= _of_rows(every, _SIZE, lambda row: row.ensemble_size, value)
     ticks = {"tickvals": sizes, "ticktext": [f"{size:,}" for size in sizes]}
     across = axis(_SIZE, type="log", range=np.log10(ends).tolist(), **ticks)
-    up = log_axis(
-        f"{value} (lower is better)", [row.value + sign * (row.stderr or 0) for row in every for sign in (0, 1)]
-    )
+    reached = [row.value + sign * (row.stderr or 0) for row in every for sign in (0, 1)]
+    up = log_axis(f"{value} (lower is better)", reached)
     over = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
     controls = [_views(view for view, _ in found), _methods_of(method for _, method in found)]
     return Chart("errors", pd.DataFrame(columns), traces, layout(across, up, height, yaxis2=over), controls, ["errors"])
@@ -108,14 +98,9 @@ def errors(result: Result, shown: Sequence[str] = (), height: int = 400) -> Char
 def _crosses(rows: Sequence[Row], height: float, when: Mapping[str, str]) -> list[Trace]:
     """Return a cross with the number of diverged runs at the sizes that have some, on an axis of its own."""
     lost = [row for row in rows if row.diverged]
-    look: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "text",
-        "hoverinfo": "skip",
-        "yaxis": "y2",
-        "y": [height] * len(lost),
-    }
-    look |= {"x": [row.ensemble_size for row in lost], "text": [f"{row.diverged} lost" for row in lost]}
+    look: dict[str, Any] = {"type": "scatter", "mode": "text", "hoverinfo": "skip", "yaxis": "y2"}
+    look |= {"x": [row.ensemble_size for row in lost], "y": [height] * len(lost)}
+    look["text"] = [f"{row.diverged} lost" for row in lost]
     look["textfont"] = {"color": style_of(rows[0].method).color, "size": 12}
     return [Trace(look, when=when)] if lost else []
 
@@ -188,10 +173,12 @@ def _waves(data: xr.Dataset) -> Chart:
         columns[name] = data["mean"].values[place, 0, :span].ravel().round(1)
         series.append((name, method, when))
     table = pd.DataFrame(columns)
-    traces = compared_images(series, ("variable", "time"), {"": ({}, (0, len(table)))})
-    about: Any = (0.7, ("variable", "time"), image_scales(float(np.max(np.abs(truth)))))
-    wide, narrow = (image_layout(IMAGE_TITLES, columns, *about) for columns in (5, 2))
-    return Chart("waves", table, traces, wide, [_sizes(data), *image_controls(_methods(data))], ["waves"], narrow)
+    traces = images.compared_images(series, ("variable", "time"), {"": ({}, (0, len(table)))})
+    about: Any = (0.7, ("variable", "time"), images.image_scales(float(np.max(np.abs(truth)))))
+    wide, narrow = (images.image_layout(images.IMAGE_TITLES, columns, *about) for columns in (5, 2))
+    return Chart(
+        "waves", table, traces, wide, [_sizes(data), *images.image_controls(_methods(data))], ["waves"], narrow
+    )
 
 
 def _fields(data: xr.Dataset) -> Chart:
@@ -202,13 +189,15 @@ def _fields(data: xr.Dataset) -> Chart:
     columns["truth"] = data["truth"].values[0].ravel().round(2)
     count, at = shape[1] * shape[2], {"x": "x", "y": "y"}
     blocks = {str(number): (k * count, (k + 1) * count) for k, number in enumerate(data["window"].values)}
-    traces = [Trace(image("truth", 0), {**at, "z": "truth"}, rows, {"time": time}) for time, rows in blocks.items()]
+    traces = [
+        Trace(images.image("truth", 0), {**at, "z": "truth"}, rows, {"time": time}) for time, rows in blocks.items()
+    ]
     for place, method, sized, name in _entries(data):
         for what in ("mean", "spread"):
             columns[f"{what}, {name}"] = data[what].values[place].ravel().round(2)
         shown: list[Column] = [f"mean, {name}", [(f"mean, {name}", 1), ("truth", -1)], f"spread, {name}"]
         for panel, (title, column) in enumerate(zip(FIELD_TITLES[1:], shown, strict=True), 1):
-            look = image(f"{title}, {style_of(method).label}", panel, max(0, panel - 1))
+            look = images.image(f"{title}, {style_of(method).label}", panel, max(0, panel - 1))
             traces += [
                 Trace(look, {**at, "z": column}, rows, {"time": time, "method": method, **sized})
                 for time, rows in blocks.items()
@@ -217,10 +206,10 @@ def _fields(data: xr.Dataset) -> Chart:
     ends = {"value": np.max(np.abs(data["truth"].values)), "error": error}
     ends["spread"] = np.nanmax(data["spread"].values, initial=1e-6)
     scales = {
-        name: {"colorscale": colours(FIELD_COLOURS[name]), "cmin": -end * (name != "spread"), "cmax": end}
+        name: {"colorscale": images.colours(FIELD_COLOURS[name]), "cmin": -end * (name != "spread"), "cmax": end}
         for name, end in ((name, float(end)) for name, end in ends.items())
     }
-    wide, narrow = (image_layout(FIELD_TITLES, number, 1.0, ("x", "y"), scales) for number in (4, 2))
+    wide, narrow = (images.image_layout(FIELD_TITLES, number, 1.0, ("x", "y"), scales) for number in (4, 2))
     methods = Control("select", "method", "Filter", _methods(data))
     controls = [Control("range", "time", "Window", list(blocks), list(blocks)[-1:]), _sizes(data), methods]
     return Chart("fields", pd.DataFrame(columns), traces, wide, controls, ["fields"], narrow)
@@ -277,7 +266,7 @@ def _distances(data: xr.Dataset) -> Chart:
     )
     look = {"type": "heatmap", "x": students, "y": teachers, "z": values.round(4).tolist(), "texttemplate": "%{z:.2f}"}
     look |= {
-        "colorscale": colours("viridis"),
+        "colorscale": images.colours("viridis"),
         "zmin": 0,
         "colorbar": {"title": {"text": "distance"}, "outlinecolor": RULE},
     }

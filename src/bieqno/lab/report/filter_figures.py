@@ -10,15 +10,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from bieqno.lab.report.pivots import (
-    FILTER_METRICS,
-    PROTOCOL_NAMES,
-    by_method,
-    by_processes,
-    error_metric,
-    of_growth,
-    protocols,
-)
+from bieqno.lab.report import pivots
+from bieqno.lab.report.pivots import FILTER_METRICS, PROTOCOL_NAMES
 from bieqno.lab.report.style import TRUTH, panels, style_of
 from bieqno.lab.results import Result, Row
 
@@ -32,7 +25,7 @@ def filter_figures(result: Result) -> dict[str, Figure]:
     """Return all figures of a filtering study, by file name without the suffix."""
     if "distances" in result.arrays:
         return {"distances": distances(result.arrays["distances"])}
-    if of_growth(result):
+    if pivots.of_growth(result):
         return {"growth": growth(result)}
     figures = {"errors": errors(result)}
     if "fields" in result.arrays:
@@ -55,12 +48,12 @@ def filter_figures(result: Result) -> dict[str, Figure]:
 
 def errors(result: Result) -> Figure:
     """Draw the error against the ensemble size; a panel for each protocol; crosses count the diverged runs of a size."""
-    shown, metric = protocols(result), error_metric(result)
+    shown, metric = pivots.protocols(result), pivots.error_metric(result)
     labels = "ensemble size N", FILTER_METRICS[metric].name
     figure, grid = panels(1, len(shown), (5.2 * len(shown) + 0.4, 4.6), *labels, sharey=True)
     for axes, protocol in zip(grid[0], shown, strict=True):
         rows = result.select(protocol=protocol, metric=metric)
-        for place, own in enumerate(by_method(rows).values()):
+        for place, own in enumerate(pivots.by_method(rows).values()):
             method, style = own[0].method, style_of(own[0].method)
             if len({row.ensemble_size for row in own}) == 1 and method in ONE_SIZE:
                 label = style.label if method == "baseline" else f"{style.label}, N = {own[0].ensemble_size:,}"
@@ -75,9 +68,7 @@ def errors(result: Result) -> Figure:
         ticks = sorted({row.ensemble_size for row in rows if row.ensemble_size and row.method not in ONE_SIZE})
         axes.set_xticks(ticks, [str(n) for n in ticks])
         axes.minorticks_off()
-        if not any(
-            row.value > 0 for row in result.select(metric=metric)
-        ):  # all runs diverged: there is nothing to scale
+        if not any(row.value > 0 for row in result.select(metric=metric)):  # all runs diverged
             continue
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 3, 5)))  # errors often span less than a power of ten
@@ -108,7 +99,7 @@ def growth(result: Result) -> Figure:
     for axes in grid.flat[len(found) :]:
         axes.remove()
     for axes, (metric, rows) in zip(grid.flat, found.items(), strict=False):
-        for (_, processes), own in by_processes(rows).items():
+        for (_, processes), own in pivots.by_processes(rows).items():
             sizes = [int(row.case.removeprefix("n=")) for row in own]
             _bars(axes, sizes, own)
             axes.annotate(f" {processes}", (sizes[-1], own[-1].value), fontsize=8)

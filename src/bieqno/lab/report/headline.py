@@ -111,7 +111,9 @@ def _headline(title: str, first: str, duels: Mapping[str, Sequence[Duel]], chart
     won = sum(duel.won and not duel.equal for duel in every)
     rest = f"Against the best tuned opponent of each of {len(every)} cases, ours wins {won}, "
     rest += f"loses {len(every) - won - equal}, and is equal within two standard errors in {equal}"
-    rest += "." if worst.won or worst is own[-1] else f"; its heaviest loss: {worst}, in {worst.study} ({_title(worst.study)})."
+    if not (worst.won or worst is own[-1]):
+        rest += f"; its heaviest loss: {worst}, in {worst.study} ({_title(worst.study)})"
+    rest += "."
     if alone := [name for name, each in duels.items() if not each]:
         rest += f" Run without a tuned opponent, and in none of these numbers: {', '.join(alone)}."
     return Headline(title, f"{about}: {said}.", rest, first, chart)
@@ -161,10 +163,8 @@ def _duel(study: str, case: str, metric: str, rows: Sequence[Row], tuned: Callab
 
 
 def _ours(method: str) -> bool:
-    other = (
-        method.endswith(("tuned", "(published)")) or _tuned_process(method) or method in _NOT_TUNED or "paper" in method
-    )
-    return (not other and method not in _NEITHER) or method.endswith("fine-tuned")
+    other = method.endswith(("tuned", "(published)")) or _tuned_process(method) or "paper" in method
+    return not (other or method in (*_NOT_TUNED, *_NEITHER)) or method.endswith("fine-tuned")
 
 
 def _unseen(part: Result) -> list[Row]:
@@ -177,10 +177,8 @@ def _filter_duels(part: Result, opponent: Callable[[str], bool] | None = None) -
     rows, metric = _unseen(part), pivots.FILTER_METRICS[pivots.error_metric(part)].name
     for protocol, size, case in dict.fromkeys((row.protocol, row.ensemble_size, row.case) for row in rows):
         own = [row for row in rows if (row.protocol, row.ensemble_size, row.case) == (protocol, size, case)]
-        where = (
-            f"N = {size}" + ("" if protocol == "unseen" else f", {protocol}") + (f", {case}" if case[:1] == "n" else "")
-        )
-        yield from _duel(part.experiment, where, metric, own, opponent or _tuned_filter)
+        named = [f"N = {size}", *([protocol] if protocol != "unseen" else []), *([case] if case[:1] == "n" else [])]
+        yield from _duel(part.experiment, ", ".join(map(str, named)), metric, own, opponent or _tuned_filter)
 
 
 def _breadth(part: Result) -> tuple[bool, int, int]:

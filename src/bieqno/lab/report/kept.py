@@ -14,7 +14,7 @@ from dataclasses import MISSING, fields, replace
 from pathlib import Path
 from typing import Any
 
-from bieqno.lab.report.page import build_page, results_in
+from bieqno.lab.report.page import build_page, place_of, results_in
 from bieqno.lab.results import Result, Row
 from bieqno.lab.studies import EXPERIMENTS
 from bieqno.lab.texts import json_text
@@ -37,12 +37,7 @@ def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -
     new = [_joined(result, figures, target) for result, figures in new]
     names = {result.experiment for result, _ in new}
     earlier = [read_kept(path) for path in sorted(target.glob("*.json")) if path.stem not in names and _ours(path)]
-    order = list(EXPERIMENTS)
-    found = sorted(
-        [*earlier, *new],
-        key=lambda pair: order.index(pair[0].experiment) if pair[0].experiment in order else len(order),
-    )
-    page = build_page(found, _MOST_NUMBERS)
+    page = build_page(sorted([*earlier, *new], key=lambda pair: place_of(pair[0].experiment)), _MOST_NUMBERS)
     target.mkdir(parents=True, exist_ok=True)
     for result, figures in new:
         replace_file(target / f"{result.experiment}.json", _numbers(result).encode())
@@ -63,9 +58,7 @@ def _joined(result: Result, figures: dict[str, bytes], target: Path) -> tuple[Re
     kept, old_figures = read_kept(path)
     wanted = (result.preset, result.seed, json.loads(json.dumps(result.config.get("settings"))))
     if wanted != (kept.preset, kept.seed, _settings(kept)):
-        raise ValueError(
-            f"{path} was made with other settings than the result with --only; run all of {kept.experiment}"
-        )
+        raise ValueError(f"{path} was made with other settings than the result with --only; run the whole study")
     rows = [row for row in kept.rows if not _is_of(row, only)] + [row for row in result.rows if _is_of(row, only)]
     earlier = [(part, [name for name in part["only"] if name not in only]) for part in kept.config.get("parts", ())]
     parts = [{**part, "only": left} for part, left in earlier if left]

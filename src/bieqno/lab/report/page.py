@@ -68,8 +68,7 @@ def results_in(folder: str | os.PathLike[str]) -> list[tuple[Result, dict[str, b
     found = [path.parent for path in sorted(Path(folder).glob(f"*/{METRICS_FILE}")) if path.parent.name[0] != "."]
     if not found:
         raise ValueError(f"there are no results in {folder}; make some with: bieqno run demo --out {folder}")
-    order = list(EXPERIMENTS)
-    found.sort(key=lambda path: order.index(path.name) if path.name in order else len(order))
+    found.sort(key=lambda path: place_of(path.name))
     sources: dict[str, Path] = {}
     results = []
     for path in found:
@@ -83,6 +82,11 @@ def results_in(folder: str | os.PathLike[str]) -> list[tuple[Result, dict[str, b
         drawn = sorted((path / FIGURES_FOLDER).glob("*.png"))
         results.append((result, {file.stem: file.read_bytes() for file in drawn}))
     return results
+
+
+def place_of(study: str) -> int:
+    """Return the place of a study in the order of all, the last if it is not among them."""
+    return [*EXPERIMENTS, study].index(study)
 
 
 def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]], most_numbers: float = math.inf) -> str:
@@ -135,9 +139,7 @@ def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]],
             identity, source = f"headline-{half.title.lower()}", result.experiment
             charts[identity] = half.chart
             shown = live_figure(half.chart, identity, title_and_caption(half.chart.name), images, level=3)
-        elif (
-            figures and not result.arrays
-        ):  # of a result that was kept without its arrays: its first figure as it was drawn
+        elif figures and not result.arrays:  # kept without its arrays: its first figure as it was drawn
             source, name = result.experiment, next(iter(figures))
             shown = _still_figure([figures[name]], *title_and_caption(name))
     return Template(asset("half.html")).substitute(
@@ -190,7 +192,7 @@ def _section(result: Result, figures: Mapping[str, bytes], charts: dict[str, Cha
 
 
 def _about(name: str) -> Description:
-    return EXPERIMENTS[name].description if name in EXPERIMENTS else Description(name, "", "", {})
+    return EXPERIMENTS[name].description if name in EXPERIMENTS else Description(name, "", {}, claim="")
 
 
 def _figures(

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from bieqno.lab.report.charts import Chart, Column, Trace, axis, layout, line, methods_control, truth_line
+from bieqno.lab.report.charts import Chart, Column, Trace, axis, band, layout, line, methods_control, truth_line
 from bieqno.lab.report.live_figures import allowed_scripts, heading, live_figure, scripts
 from bieqno.lab.report.regression_figures import draw_reliability
 from bieqno.lab.report.style import asset, panels, style_of
@@ -76,12 +76,8 @@ def _calibration_chart(found: Evaluation) -> Chart:
     columns = {"nominal coverage": LEVELS, "two standard errors": error}
     columns |= {style_of(name).label: found.reliability(name) for name in found.forecasts}
     rows = (0, len(LEVELS))
-    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
-    shade = edge | {"fill": "tonexty", "fillcolor": "rgba(128, 128, 128, 0.2)"}
-    traces = [
-        Trace(look, {"x": "nominal coverage", "y": [("nominal coverage", 1), ("two standard errors", sign)]}, rows)
-        for look, sign in ((edge, -1), (shade, 1))
-    ]
+    low, high = ([("nominal coverage", 1), ("two standard errors", sign)] for sign in (-1, 1))
+    traces = band("nominal coverage", (low, high), rows, "rgba(128, 128, 128, 0.2)")
     traces.append(Trace(truth_line("calibrated", x=[0, 1], y=[0, 1], hoverinfo="skip")))
     for name in found.forecasts:
         names = {"x": "nominal coverage", "y": style_of(name).label}

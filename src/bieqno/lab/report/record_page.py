@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from html import escape
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 
 from bieqno.assimilation import calibration_band
-from bieqno.lab.report.charts import Chart, Trace, axis, layout
+from bieqno.lab.report.charts import Chart, Trace, axis, band, layout
 from bieqno.lab.report.plain_pages import PlainTable, plain_page, plain_table
 from bieqno.lab.report.style import panels
 
@@ -93,9 +92,7 @@ def next_steps(scored: Mapping[str, Mapping[str, float]], pit: Float[np.ndarray,
             "Too many values are outside of what was forecast: give the model more noise, or inflate the ensemble."
         )
     elif middle > high:
-        said.append(
-            "The forecasts are wider than they need to be: less noise of the model, or smaller errors in the law."
-        )
+        said.append("The forecasts are wider than need be: less noise of the model, or smaller errors in the law.")
     elif abs(tilt) <= 0.05:
         said.append("The histogram of the PIT is outside of its band: look at which values are forecast badly.")
     return said
@@ -121,9 +118,8 @@ def record_page(
 def _bands(data: xr.Dataset) -> Figure:
     figure, ((axes,),) = panels(1, 1, (8.6, 3.4), "time", "value")
     time, mean, spread = (data[name].values for name in ("time", "mean", "spread"))
-    axes.fill_between(
-        time, mean - 2 * spread, mean + 2 * spread, color="0.85", linewidth=0, label="forecast, two deviations"
-    )
+    look = {"color": "0.85", "linewidth": 0, "label": "forecast, two deviations"}
+    axes.fill_between(time, mean - 2 * spread, mean + 2 * spread, **look)
     axes.plot(time, mean, color="0.4", linewidth=0.8, label="mean of the forecast")
     axes.plot(time, data["observed"].values, ".", color="black", markersize=3, label="observed")
     figure.legend(loc="outside right center", frameon=False, fontsize=9)
@@ -133,12 +129,8 @@ def _bands(data: xr.Dataset) -> Figure:
 def _band_chart(data: xr.Dataset) -> Chart:
     columns = {name: data[name].values for name in ("time", "observed", "mean", "spread")}
     rows = (0, len(columns["time"]))
-    edge: dict[str, Any] = {"type": "scatter", "mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
-    shade = edge | {"fill": "tonexty", "fillcolor": "rgba(128, 128, 128, 0.25)"}
-    traces = [
-        Trace(look, {"x": "time", "y": [("mean", 1), ("spread", sign)]}, rows)
-        for look, sign in ((edge, -2), (shade, 2))
-    ]
+    low, high = ([("mean", 1), ("spread", sign)] for sign in (-2, 2))
+    traces = band("time", (low, high), rows, "rgba(128, 128, 128, 0.25)")
     dots = {"type": "scatter", "mode": "markers", "marker": {"size": 4}, "name": "observed"}
     traces.append(Trace({"type": "scatter", "mode": "lines", "name": "mean"}, {"x": "time", "y": "mean"}, rows))
     traces.append(Trace(dots, {"x": "time", "y": "observed"}, rows))

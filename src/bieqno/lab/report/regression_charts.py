@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from bieqno.lab.report import images
 from bieqno.lab.report.charts import (
     INK,
     Chart,
@@ -13,21 +14,13 @@ from bieqno.lab.report.charts import (
     Control,
     Trace,
     axis,
+    band,
     layout,
     line,
     methods_control,
     stacked,
     thin,
     truth_line,
-)
-from bieqno.lab.report.images import (
-    IMAGE_TITLES,
-    colours,
-    compared_images,
-    image,
-    image_controls,
-    image_layout,
-    image_scales,
 )
 from bieqno.lab.report.pivots import case_title
 from bieqno.lab.report.regression_figures import SHOWN
@@ -109,20 +102,14 @@ def bands(
     return Chart("diagonal" if cut else "bands", table, traces, made_of, controls, static)
 
 
-def _band(method: str, x: str, rows: tuple[int, int], when: dict[str, str]) -> Iterator[Trace]:
-    """Yield the lower and the upper edge, with the band between them, and the mean."""
+def _band(method: str, x: str, rows: tuple[int, int], when: dict[str, str]) -> list[Trace]:
+    """Return the band of two standard deviations, and the mean."""
     label, color = style_of(method).label, style_of(method).color
-    edge = {"type": "scatter", "mode": "lines", "line": {"width": 0, "color": color}, "hoverinfo": "skip"}
-    shade = {
-        "fill": "tonexty",
-        "fillcolor": f"rgba({', '.join(str(int(color[k : k + 2], 16)) for k in (1, 3, 5))}, 0.22)",
-    }
-    mean = f"{label} mean"
-    for factor, look in ((-2, edge), (2, edge | shade)):
-        yield Trace(look, {"x": x, "y": [(mean, 1), (f"{label} sd", factor)]}, rows, when)
-    hover = "%{y:.3g} ± %{customdata:.2g}"
-    columns: dict[str, Column] = {"x": x, "y": mean, "customdata": [(f"{label} sd", 2)]}
-    yield Trace(line(method) | {"hovertemplate": hover}, columns, rows, when)
+    fill = f"rgba({', '.join(str(int(color[k : k + 2], 16)) for k in (1, 3, 5))}, 0.22)"
+    mean, deviation = f"{label} mean", f"{label} sd"
+    columns: dict[str, Column] = {"x": x, "y": mean, "customdata": [(deviation, 2)]}
+    drawn = Trace(line(method) | {"hovertemplate": "%{y:.3g} ± %{customdata:.2g}"}, columns, rows, when)
+    return [*band(x, ([(mean, 1), (deviation, -2)], [(mean, 1), (deviation, 2)]), rows, fill, **when), drawn]
 
 
 def _maps(cases: Cases) -> Chart:
@@ -138,10 +125,10 @@ def _maps(cases: Cases) -> Chart:
     methods = list(dict.fromkeys(method for arrays in cases.values() for method in _methods(arrays)))
     series: list[tuple[str, str, dict[str, str]]] = [(style_of(method).label, method, {}) for method in methods]
     views = {case: ({"view": case_title(case)}, rows) for case, rows in ranges.items()}
-    traces = compared_images(series, ("x₁", "x₂"), views)
-    about: Any = (1.0, ("x₁", "x₂"), image_scales(float(table["truth"].abs().max())))
-    wide, narrow = (image_layout(IMAGE_TITLES, columns, *about) for columns in (5, 2))
-    controls = [_cases_control(cases), *image_controls(methods)]
+    traces = images.compared_images(series, ("x₁", "x₂"), views)
+    about: Any = (1.0, ("x₁", "x₂"), images.image_scales(float(table["truth"].abs().max())))
+    wide, narrow = (images.image_layout(images.IMAGE_TITLES, columns, *about) for columns in (5, 2))
+    controls = [_cases_control(cases), *images.image_controls(methods)]
     return Chart("maps", table, traces, wide, controls, ["maps"], narrow)
 
 
@@ -155,32 +142,23 @@ def _covariance(cases: Cases, label: str, static: Sequence[str]) -> Chart:
         at = arrays["x"].values[arrays["cut_point"].values[keep], 0].round(3)
         columns = {"at": np.repeat(at, len(keep)), "and at": np.tile(at, len(keep))}
         for method in shown:
-            columns[style_of(method).label] = (
-                arrays["covariance"].sel({"method": method}).values[np.ix_(keep, keep)].ravel()
-            )
-            limit = max(limit, float(np.max(np.abs(columns[style_of(method).label]))))
+            values = arrays["covariance"].sel({"method": method}).values[np.ix_(keep, keep)].ravel()
+            columns[style_of(method).label], limit = values, max(limit, float(np.max(np.abs(values))))
         linear = min(linear, float(arrays.attrs["noise"]) ** 2)
         blocks[case] = columns
     table, ranges = stacked(blocks)
-    traces = [
-        Trace(
-            image(style_of(m).label, k),
-            {"x": "at", "y": "and at", "z": style_of(m).label},
-            rows,
-            {"view": case_title(case)},
-        )
-        for case, rows in ranges.items()
-        for k, m in enumerate(shown)
-    ]
+    titles, traces = [style_of(method).label for method in shown], []
+    for case, rows in ranges.items():
+        views = [(images.image(title, k), {"x": "at", "y": "and at", "z": title}) for k, title in enumerate(titles)]
+        traces += [Trace(look, columns, rows, {"view": case_title(case)}) for look, columns in views]
     # Variances span orders of magnitude, from the noise to the jumps: even steps of colour are even steps of asinh.
     linear = min(linear, limit / 2) or 1.0
     reach = np.arcsinh(limit / linear)
     places = 0.5 + np.sinh(np.linspace(-reach, reach, 33)) * linear / limit / 2 if limit else np.linspace(0, 1, 33)
-    scale = {"covariance": {"colorscale": colours("PuOr", places.clip(0, 1).tolist()), "cmin": -limit, "cmax": limit}}
-    titles = [style_of(method).label for method in shown]
-    wide, narrow = (
-        image_layout(titles, columns, shape, (label, label), scale) for columns, shape in ((3, 1.0), (2, 1.0))
-    )
+    scale = {
+        "covariance": {"colorscale": images.colours("PuOr", places.clip(0, 1).tolist()), "cmin": -limit, "cmax": limit}
+    }
+    wide, narrow = (images.image_layout(titles, columns, 1.0, (label, label), scale) for columns in (3, 2))
     return Chart("covariance", table, traces, wide, [_cases_control(cases)], static, narrow)
 
 

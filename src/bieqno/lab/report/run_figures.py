@@ -1,14 +1,17 @@
 """Figures of one assimilation run, from the dataset that `to_dataset` makes of it."""
 
+import io
 from collections.abc import Sequence
 from typing import TypeAlias
 
 import jax.numpy as jnp
+import matplotlib
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bieqno.assimilation import Explanation
 from bieqno.lab.report.style import TRUTH, panels
 from bieqno.scores import rank_histogram
 
@@ -131,3 +134,23 @@ def _mark_divergence(axis: Axes, data: xr.Dataset) -> None:
         begin, end = float(data["time"].values[at]), float(data["time"].values[-1])
         axis.axvspan(begin, end, color=DIVERGED, alpha=0.3, lw=0)
         axis.text(begin, 0.95, " diverged", transform=axis.get_xaxis_transform(), va="top")
+
+
+def explanation_picture(found: Explanation, *, title: str) -> bytes:
+    """Return a PNG: contributions as a map of variables and observations, with the sums along both sides."""
+    parts, increment, innovation = (np.asarray(x) for x in (found.contribution, found.increment, found.innovation))
+    figure = Figure(figsize=(8, 5), layout="constrained")
+    axes = figure.subplot_mosaic([["innovation", "."], ["map", "increment"]], width_ratios=(4, 1), height_ratios=(1, 4))
+    bound = float(np.abs(parts).max(initial=0)) or 1.0
+    shown = axes["map"].imshow(
+        parts, aspect="auto", cmap=matplotlib.colormaps["RdBu_r"], vmin=-bound, vmax=bound, interpolation="nearest"
+    )
+    axes["map"].set(xlabel="observation", ylabel="variable")
+    figure.colorbar(shown, ax=axes["map"], label="contribution", location="left")
+    axes["innovation"].bar(np.arange(len(innovation)), innovation, color="0.4")
+    axes["innovation"].set(ylabel="innovation", xlim=(-0.5, len(innovation) - 0.5), title=title)
+    axes["increment"].barh(np.arange(len(increment)), increment, color="0.4")
+    axes["increment"].set(xlabel="increment", ylim=(len(increment) - 0.5, -0.5))
+    stream = io.BytesIO()
+    figure.savefig(stream, dpi=120)
+    return stream.getvalue()
