@@ -34,15 +34,15 @@ hypothesis.settings.load_profile("dev" if DEV else "ci")
 hypothesis.settings.register_profile("compiling", max_examples=100 if DEV else 3)
 
 
-# Rooms whose formulas still add a vector to every row of a matrix, as NumPy users write it; the other rooms are strict.
+# Folders whose formulas still add a vector to every row of a matrix, as NumPy users write it; the others are strict.
 STANDARD_PROMOTION = ("assimilation", "interop", "regression", "lab", "cli", "test_examples.py")
 
 
 @pytest.fixture(autouse=True)
 def _strict_promotion(request):
     """No array changes its type or its number of axes silently; `standard_promotion(reason)` opts a test or module out."""
-    room = request.path.relative_to(Path(__file__).parent).parts[0]
-    if room in STANDARD_PROMOTION or request.node.get_closest_marker("standard_promotion"):
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    if folder in STANDARD_PROMOTION or request.node.get_closest_marker("standard_promotion"):
         yield
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):

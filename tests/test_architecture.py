@@ -1,4 +1,4 @@
-"""The house keeps its order: imports point down, files and functions stay small, and docs name what exists."""
+"""The architecture: imports point down, files and functions stay small, and docs name what exists."""
 
 import ast
 import re
@@ -10,8 +10,8 @@ ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "bieqno"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# From the roof to the ground; a room may use the rooms below it and itself.
-FLOORS = [
+# The packages and modules from the top layer to the lowest; each may import itself and those below it.
+LAYERS = [
     "cli",
     "lab",
     "interop",
@@ -27,9 +27,9 @@ FLOORS = [
     "cores",
     "arguments",
 ]
-LIBRARY = FLOORS[FLOORS.index("interop") :]
+LIBRARY = LAYERS[LAYERS.index("interop") :]
 
-# The same inside two packages. Rooms on one level do not know each other; a package's `__init__` re-exports all of it.
+# The same inside two packages. Modules of one layer do not import each other; a package's `__init__` re-exports all of it.
 INSIDE = {
     "assimilation": [
         ["storage", "streams"],  # the first knows every class that a file may name
@@ -69,7 +69,7 @@ NETCDF = {"xarray", "h5netcdf", "h5py"}
 LABORATORY = NETCDF | {"pandas", "matplotlib", "rich", "typer", "scoringrules", "statsmodels", "plotly"}
 
 
-def room(module):
+def top(module):
     return module.split(".")[1] if "." in module else module
 
 
@@ -101,23 +101,23 @@ each_file = pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_
 @each_file
 def test_imports_point_down(path):
     own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    # The front door and the roof, what a user starts, see everything.
+    # What a user imports or starts may import everything.
     if own in {"__init__", "public", "cli"}:
         return
-    assert own in FLOORS, f"{own} has no floor yet: give it one in this test"
+    assert own in LAYERS, f"{own} has no layer yet: give it one in this test"
     for name in imports(path):
         if name.startswith("bieqno."):
-            assert FLOORS.index(room(name)) >= FLOORS.index(own), f"{own} may not import {name}"
+            assert LAYERS.index(top(name)) >= LAYERS.index(own), f"{own} may not import {name}"
 
 
-def level(package, module):
-    """The level of a module inside its package, from the roof, and its room there; the package itself is the roof."""
-    rooms = [(depth, name) for depth, names in enumerate(INSIDE[package]) for name in names]
+def layer(package, module):
+    """The number of a module's layer inside its package, from the top, and its name there; the package itself is the top."""
+    named = [(depth, name) for depth, names in enumerate(INSIDE[package]) for name in names]
     inner = module.removeprefix(f"bieqno.{package}").removeprefix(".")
     if not inner:
         return 0, ""
-    fitting = [(depth, name) for depth, name in rooms if f"{inner}.".startswith(f"{name}.")]
-    assert fitting, f"{inner} has no level inside {package} yet: give it one in this test"
+    fitting = [(depth, name) for depth, name in named if f"{inner}.".startswith(f"{name}.")]
+    assert fitting, f"{inner} has no layer inside {package} yet: give it one in this test"
     return max(fitting, key=lambda found: len(found[1]))
 
 
@@ -128,11 +128,11 @@ def test_imports_point_down_inside(package):
         if path.name == "__init__.py":
             continue
         own = ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
-        depth, own_room = level(package, own)
+        depth, own_name = layer(package, own)
         for name in imports(path):
             if name.split(".")[:2] == ["bieqno", package]:
-                other, other_room = level(package, name)
-                if other_room != own_room and other <= depth and not (depth == 0 and not other_room):
+                other, other_name = layer(package, name)
+                if other_name != own_name and other <= depth and not (depth == 0 and not other_name):
                     wrong.append(f"{own} may not import {name}")
     assert not wrong
 
@@ -161,8 +161,8 @@ def test_functions_and_files_are_of_a_readable_size(path):
     assert path.name == "__init__.py" or len(text.splitlines()) >= 25, "a file this short belongs to its neighbour"
 
 
-def test_the_house_stays_small():
-    # 16,000 lines in 135 files held what there was when the house was built; the rest is for what was added since.
+def test_the_source_stays_small():
+    # 16,000 lines in 135 files held what there was when this bound was set; the rest is for what was added since.
     assert len(FILES) <= 241
     assert sum(len(path.read_text().splitlines()) for path in FILES) <= 33_000
     python = [path for folder in ("src", "tests", "benchmarks", "docs") for path in (ROOT / folder).rglob("*.py")]
