@@ -8,7 +8,6 @@ the same as JSON in the last line. Only the ratios count, between best times of 
 
 import json
 from collections.abc import Callable
-from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -17,11 +16,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from bieqno import fit
 from bieqno.assimilation import EnNF
 from bieqno.assimilation.objectives.imitation import Example, ImitationLoss
 from bieqno.lab.papers import paper_lorenz96
-from operators import alternate, best_time, matmul_rate
+from operators import alternate, best_time, fit_step, matmul_rate, torch_mlp
 
 WIDTH, LAYERS = 64, 3
 EXAMPLES, MEMBERS, VARIABLES, OBSERVED = 64, 16, 24, 8
@@ -65,40 +63,15 @@ def step_operations() -> tuple[float, float]:
 def our_step(microbatches: int) -> Callable[[], float]:
     """Seconds per training step, by `fit` itself."""
     filter = EnNF(OBSERVED, width=WIDTH, depth=LAYERS, key=jax.random.key(0))
-    loss, batch, chunk = ImitationLoss(paper_lorenz96().system.observation, jnp.array(1.0)), a_batch(), 10
-
-    def source(key):
-        return batch
-
-    def measure() -> float:
-        seconds = []
-        fit(
-            filter,
-            loss,
-            source,
-            steps=4 * chunk,
-            chunk_steps=chunk,
-            microbatches=microbatches,
-            key=jax.random.key(2),
-            on_progress=lambda p: seconds.append(p.seconds),
-        )
-        return min(b - a for a, b in pairwise(seconds)) / chunk
-
-    return measure
+    loss = ImitationLoss(paper_lorenz96().system.observation, jnp.array(1.0))
+    return fit_step(filter, loss, a_batch(), microbatches, chunk=10)
 
 
 def torch_step() -> Callable[[], float]:
     """Seconds per training step of the same network, written plainly in PyTorch."""
-
-    def mlp(sizes: list[int]) -> torch.nn.Sequential:
-        layers: list[torch.nn.Module] = []
-        for a, b in pairwise(sizes):
-            layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
-        return torch.nn.Sequential(*layers[:-1])
-
     torch.manual_seed(0)
-    embed_self, embed_interaction = (mlp([OWN + COMMON] + [WIDTH] * LAYERS) for _ in range(2))
-    fitting = mlp([2 * WIDTH] + [WIDTH] * (LAYERS - 1) + [1])
+    embed_self, embed_interaction = (torch_mlp([OWN + COMMON] + [WIDTH] * LAYERS) for _ in range(2))
+    fitting = torch_mlp([2 * WIDTH] + [WIDTH] * (LAYERS - 1) + [1])
     parameters = [p for net in (embed_self, embed_interaction, fitting) for p in net.parameters()]
     optimizer = torch.optim.Adam(parameters, 1e-3)
     own = torch.randn(EXAMPLES, VARIABLES, MEMBERS, OWN)

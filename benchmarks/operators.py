@@ -62,40 +62,37 @@ def our_step(shape: tuple[int, int, int], microbatches: int) -> Callable[[], flo
         x, y = batch
         return jnp.mean((jax.vmap(operator)(x) - y) ** 2)
 
+    return fit_step(operator, loss, batch, microbatches, chunk=20)
+
+
+def fit_step(module, loss, batch, microbatches: int, *, chunk: int) -> Callable[[], float]:
+    """Seconds per training step of a module on a batch that is there already, by `fit` itself."""
+
     def source(key):
         return batch
 
-    chunk = 20
-
     def measure() -> float:
-        seconds = []
-        bieqno.fit(
-            operator,
-            loss,
-            source,
-            steps=4 * chunk,
-            chunk_steps=chunk,
-            microbatches=microbatches,
-            key=jax.random.key(2),
-            on_progress=lambda p: seconds.append(p.seconds),
-        )
+        seconds, about = [], {"microbatches": microbatches, "key": jax.random.key(2)}
+        about["on_progress"] = lambda p: seconds.append(p.seconds)
+        bieqno.fit(module, loss, source, steps=4 * chunk, chunk_steps=chunk, **about)
         return min(b - a for a, b in pairwise(seconds)) / chunk
 
     return measure
 
 
+def torch_mlp(sizes: list[int]) -> torch.nn.Sequential:
+    """A network of PyTorch."""
+    layers: list[torch.nn.Module] = []
+    for a, b in pairwise(sizes):
+        layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
+    return torch.nn.Sequential(*layers[:-1])
+
+
 def torch_step(shape: tuple[int, int, int]) -> Callable[[], float]:
     """Seconds per training step of the same network, written plainly in PyTorch."""
-
-    def mlp(sizes: list[int]) -> torch.nn.Sequential:
-        layers: list[torch.nn.Module] = []
-        for a, b in pairwise(sizes):
-            layers += [torch.nn.Linear(a, b), torch.nn.ReLU()]
-        return torch.nn.Sequential(*layers[:-1])
-
     torch.manual_seed(0)
-    embed_self, embed_interaction = (mlp([shape[2]] + [WIDTH] * LAYERS) for _ in range(2))
-    fit = mlp([2 * WIDTH] + [WIDTH] * (LAYERS - 1) + [1])
+    embed_self, embed_interaction = (torch_mlp([shape[2]] + [WIDTH] * LAYERS) for _ in range(2))
+    fit = torch_mlp([2 * WIDTH] + [WIDTH] * (LAYERS - 1) + [1])
     parameters = [p for net in (embed_self, embed_interaction, fit) for p in net.parameters()]
     optimizer = torch.optim.Adam(parameters, 1e-3)
     x = torch.randn(shape)
