@@ -110,7 +110,7 @@ class Progress(NamedTuple):
 
 @dataclass(frozen=True)
 class Run:
-    """One run of a study: its seed, the methods asked for, where cases are kept and who hears of its progress."""
+    """One run of a study: its seed, the methods asked for, where cases are kept, and what is called with its progress."""
 
     seed: int = 0
     only: Collection[str] = ()
