@@ -184,4 +184,4 @@ def _check(student: Any, lessons: Lessons) -> None:
         )
     known, count = getattr(student, "teachers", 0), int(jnp.max(lessons.teacher)) + 1
     if count > max(known, 1):
-        raise ValueError(f"lessons of {count} teachers, the filter has {known}: make it with teachers={count}")
+        raise ValueError(f"the lessons are of {count} teachers, the filter has {known}: make it with teachers={count}")
