@@ -14,7 +14,7 @@ from bieqno.regression.pretrained import likelihood as likelihoods
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
 from bieqno.regression.pretrained.boosting import boost
 from bieqno.regression.pretrained.correction import no_correction
-from bieqno.regression.pretrained.hypotheses import draw_processes
+from bieqno.regression.pretrained.joint_mixture import draw_processes
 from bieqno.regression.pretrained.likelihood import SHAPES, Likelihood
 from bieqno.regression.pretrained.mixture import Moments
 from bieqno.regression.pretrained.process import CHUNK

@@ -28,11 +28,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bieqno.lab.pretraining", description=main.__doc__)
     for name, default in {"--steps": 5000, "--batch-size": 16, "--width": 64, "--seed": 0}.items():
         parser.add_argument(name, type=int, default=default)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--start", type=Path, help="weights of an earlier training to begin with")
     parser.add_argument("--checkpoint", type=Path, default=Path("build") / f"prior-{_digest()}")
     parser.add_argument("--out", type=Path, default=SHIPPED, help="where the weights go; into the package by default")
     asked = vars(parser.parse_args())
-    out, key = asked.pop("out"), jax.random.key(asked.pop("seed"))
-    result = pretrain(**asked, key=key, on_progress=_report)
+    start, width, out = (asked.pop(name) for name in ("start", "width", "out"))
+    weight_key, fit_key = jax.random.split(jax.random.key(asked.pop("seed")))
+    first = Correction(width=width, key=weight_key) if start is None else persistence.load(start, known=[Correction])
+    result = pretrain(first, **asked, key=fit_key, on_progress=_report)
     persistence.save(out, result.module, known=[Correction])
 
 

@@ -7,20 +7,7 @@ the paper is that of the paper's form against the paper's opponent.
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from bieqno.lab.report.findings import (
-    OURS,
-    PAPERS,
-    Finding,
-    Form,
-    beats,
-    emulates,
-    finds_the_scales,
-    lower_at_all_sizes,
-    most_with_few,
-    plays_roles,
-    steady,
-    works_with_two,
-)
+from bieqno.lab.report import findings
 from bieqno.lab.results import Result
 
 SMOKE = "smoke"  # the preset that tests that everything runs; its numbers mean nothing
@@ -31,7 +18,7 @@ class Claim(NamedTuple):
 
     experiment: str
     text: str
-    judge: Callable[[Result, Form], Finding]
+    judge: Callable[[Result, findings.Form], findings.Finding]
 
 
 class Judged(NamedTuple):
@@ -41,7 +28,7 @@ class Judged(NamedTuple):
     """
 
     claim: Claim
-    finding: Finding
+    finding: findings.Finding
     source: str | None = None
     preset: str | None = None
     ours: "Judged | None" = None
@@ -53,36 +40,42 @@ def judge_all(results: Iterable[Result]) -> list[Judged]:
     judged = []
     for claim in CLAIMS:
         able = [result for result in ordered if claim.experiment in result.parts()]
-        judged.append(_judge(claim, able, PAPERS)._replace(ours=_judge(claim, able, OURS)))
+        judged.append(_judge(claim, able, findings.PAPERS)._replace(ours=_judge(claim, able, findings.OURS)))
     return judged
 
 
-def _judge(claim: Claim, results: Sequence[Result], form: Form) -> Judged:
+def _judge(claim: Claim, results: Sequence[Result], form: findings.Form) -> Judged:
     """Judge by the first result that has all that the claim needs: one of selected methods may lack it."""
     lacking = None
     for result in results:
         try:
             return Judged(claim, claim.judge(result.parts()[claim.experiment], form), result.experiment, result.preset)
         except KeyError as missing:
-            found = Finding("not run", f"there is no {missing.args[0]}")
+            found = findings.Finding("not run", f"there is no {missing.args[0]}")
             lacking = lacking or Judged(claim, found, result.experiment, result.preset)
-    return lacking or Judged(claim, Finding("not run", f"bieqno run {claim.experiment}"))
+    return lacking or Judged(claim, findings.Finding("not run", f"bieqno run {claim.experiment}"))
 
 
 _BETTER = "gGP predicts a function with jumps better than a Gaussian process with the squared exponential kernel."
 _SMOOTHS = "gGP captures the jumps that the Gaussian process smooths."
 _FILTERS = {
-    "EnNF works with two members, where EnKF does not.": works_with_two,
-    "EnNF has lower errors than EnKF at every ensemble size.": lower_at_all_sizes,
-    "Its accuracy hardly depends on the ensemble size.": steady,
+    "EnNF works with two members, where EnKF does not.": findings.works_with_two,
+    "EnNF has lower errors than EnKF at every ensemble size.": findings.lower_at_all_sizes,
+    "Its accuracy hardly depends on the ensemble size.": findings.steady,
 }
 CLAIMS = (
-    Claim("step-1d", _BETTER, beats(rmse="RMSE", nlpd="NLPD")),
-    Claim("step-1d", _SMOOTHS, beats(rmse_near_jump="RMSE near jumps")),
-    Claim("step-1d", "Its advantage is largest with few observations.", most_with_few),
-    Claim("trig-2d", "gGP predicts the function of four scales better than the Gaussian process.", beats(rmse="RMSE")),
-    Claim("trig-2d", "gGP finds all four scales, the Gaussian process at best three.", finds_the_scales),
+    Claim("step-1d", _BETTER, findings.beats(rmse="RMSE", nlpd="NLPD")),
+    Claim("step-1d", _SMOOTHS, findings.beats(rmse_near_jump="RMSE near jumps")),
+    Claim("step-1d", "Its advantage is largest with few observations.", findings.most_with_few),
+    Claim(
+        "trig-2d",
+        "gGP predicts the function of four scales better than the Gaussian process.",
+        findings.beats(rmse="RMSE"),
+    ),
+    Claim("trig-2d", "gGP finds all four scales, the Gaussian process at best three.", findings.finds_the_scales),
     *(Claim(name, text, judge) for text, judge in _FILTERS.items() for name in ("lorenz63", "lorenz96")),
-    Claim("lorenz63", "Trained on EnKF, EnNF does as well as its teacher where the teacher does well.", emulates),
-    Claim("super-filter", "One EnNF can represent a series of ensemble filters.", plays_roles),
+    Claim(
+        "lorenz63", "Trained on EnKF, EnNF does as well as its teacher where the teacher does well.", findings.emulates
+    ),
+    Claim("super-filter", "One EnNF can represent a series of ensemble filters.", findings.plays_roles),
 )

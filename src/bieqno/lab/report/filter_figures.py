@@ -10,15 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from bieqno.lab.report.pivots import (
-    FILTER_METRICS,
-    PROTOCOL_NAMES,
-    by_method,
-    by_processes,
-    error_metric,
-    of_growth,
-    protocols,
-)
+from bieqno.lab.report import pivots
 from bieqno.lab.report.style import TRUTH, panels, style_of
 from bieqno.lab.results import Result, Row
 
@@ -32,7 +24,7 @@ def filter_figures(result: Result) -> dict[str, Figure]:
     """Return all figures of a filtering study, by file name without the suffix."""
     if "distances" in result.arrays:
         return {"distances": distances(result.arrays["distances"])}
-    if of_growth(result):
+    if pivots.of_growth(result):
         return {"growth": growth(result)}
     figures = {"errors": errors(result)}
     if "fields" in result.arrays:
@@ -55,12 +47,12 @@ def filter_figures(result: Result) -> dict[str, Figure]:
 
 def errors(result: Result) -> Figure:
     """Draw the error against the ensemble size; a panel for each protocol; crosses count the diverged runs of a size."""
-    shown, metric = protocols(result), error_metric(result)
-    labels = "ensemble size N", FILTER_METRICS[metric].name
+    shown, metric = pivots.protocols(result), pivots.error_metric(result)
+    labels = "ensemble size N", pivots.FILTER_METRICS[metric].name
     figure, grid = panels(1, len(shown), (5.2 * len(shown) + 0.4, 4.6), *labels, sharey=True)
     for axes, protocol in zip(grid[0], shown, strict=True):
         rows = result.select(protocol=protocol, metric=metric)
-        for place, own in enumerate(by_method(rows).values()):
+        for place, own in enumerate(pivots.by_method(rows).values()):
             method, style = own[0].method, style_of(own[0].method)
             if len({row.ensemble_size for row in own}) == 1 and method in ONE_SIZE:
                 label = style.label if method == "baseline" else f"{style.label}, N = {own[0].ensemble_size:,}"
@@ -71,7 +63,7 @@ def errors(result: Result) -> Figure:
                 x, height = float(row.ensemble_size or 0), 0.98 - 0.035 * place  # each method has its own height
                 _note(axes, x, height, f"✕{row.diverged}", style.color, ha="center")
         axes.set_xscale("log", base=2)
-        axes.set_title(PROTOCOL_NAMES.get(protocol, protocol))
+        axes.set_title(pivots.PROTOCOL_NAMES.get(protocol, protocol))
         ticks = sorted({row.ensemble_size for row in rows if row.ensemble_size and row.method not in ONE_SIZE})
         axes.set_xticks(ticks, [str(n) for n in ticks])
         axes.minorticks_off()
@@ -102,18 +94,18 @@ def _bars(axes: Axes, x: Sequence[int], rows: Sequence[Row], **look: Any) -> Non
 
 def growth(result: Result) -> Figure:
     """Draw error, time and memory against the number of variables; the number at a line's end is that of processes."""
-    found = {metric: rows for metric in FILTER_METRICS if (rows := result.select(metric=metric))}
+    found = {metric: rows for metric in pivots.FILTER_METRICS if (rows := result.select(metric=metric))}
     lines = -(-len(found) // 3)
     figure, grid = panels(lines, 3, (9.0, 2.6 * lines), "number of variables")
     for axes in grid.flat[len(found) :]:
         axes.remove()
     for axes, (metric, rows) in zip(grid.flat, found.items(), strict=False):
-        for (_, processes), own in by_processes(rows).items():
+        for (_, processes), own in pivots.by_processes(rows).items():
             sizes = [int(row.case.removeprefix("n=")) for row in own]
             _bars(axes, sizes, own)
             axes.annotate(f" {processes}", (sizes[-1], own[-1].value), fontsize=8)
         scale = {"ylim": (0, None)} if metric == "rmse" else {"yscale": "log"}
-        axes.set(xscale="log", ylabel=textwrap.fill(FILTER_METRICS[metric].name, 26), **scale)
+        axes.set(xscale="log", ylabel=textwrap.fill(pivots.FILTER_METRICS[metric].name, 26), **scale)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     once = dict(zip(labels, handles, strict=True))
     grid[0, 0].legend(once.values(), once, frameon=False)

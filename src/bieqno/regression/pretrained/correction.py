@@ -26,7 +26,7 @@ from bieqno.regression.pretrained.mixture import NOISE_LEVELS, Context, Mixture,
 from bieqno.regression.pretrained.neighbours import Neighbourhood, length
 
 SHIPPED = Path(__file__).with_name("weights.bieqno")
-MAX_DIMENSION = 4  # most inputs of the functions that the correction was pre-trained on
+MAX_DIMENSION = 12  # most inputs of the functions that the correction was pre-trained on
 
 _RANKS = (1, 2, 3, 4, 6, 8, 16, 32)  # neighbours whose distance is a feature
 _NOWHERE = 30.0  # distance of padding
