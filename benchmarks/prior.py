@@ -28,7 +28,7 @@ MOST = 3.0  # nats by which one task counts: a jump that nothing announced costs
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", type=int, default=256)
-    parser.add_argument("--weights", type=Path, default=SHIPPED)
+    parser.add_argument("--weights", type=Path, default=SHIPPED[1])
     parser.add_argument("--against", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()

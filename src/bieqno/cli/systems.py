@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bieqno.cli.output import (
-    LARGEST_SEED,
-    alone,
-    check_writable,
-    counting_bar,
-    interruptible,
-    show_table,
-    training_bar,
-    warn,
-    write_page,
-)
+from bieqno.cli import output
 from bieqno.cli.records import driving_inputs, first_of
 
 if TYPE_CHECKING:
@@ -59,7 +49,7 @@ def simulate(
     windows: Annotated[int, typer.Option("--windows", min=2, help="Length of the series.")] = 200,
     missing: Annotated[float, typer.Option("--missing", min=0.0, max=0.99, help="Share of missing values.")] = 0.1,
     seed: Annotated[
-        int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Another number gives another truth.")
+        int, typer.Option("--seed", min=0, max=output.LARGEST_SEED, help="Another number gives another truth.")
     ] = 1,
     inputs: Inputs = None,
 ) -> None:
@@ -77,7 +67,7 @@ def simulate(
     from bieqno.lab.system_files.reading import check_memory, read_system_file
     from bieqno.lab.system_files.series import observations_dataset
 
-    check_writable(out, setup, inputs)
+    output.check_writable(out, setup, inputs)
     times, driven = (None, None) if inputs is None else driving_inputs(inputs, windows)
     file = read_system_file(setup, first_of(driven))
     system = file.system
@@ -114,11 +104,11 @@ def train_filter(
     from bieqno.assimilation import save_filter
     from bieqno.lab.system_files.reading import read_system_file
 
-    check_writable(out, setup, beside=True)
+    output.check_writable(out, setup, beside=True)
     file = read_system_file(setup)
     kept = out.with_name(f".{out.name}.training")
     if not resume:
-        with alone(kept):  # of another training that is under way
+        with output.alone(kept):  # of another training that is under way
             shutil.rmtree(kept, ignore_errors=True)
     again = shlex.join(["bieqno", "train-filter", str(setup), "--out", str(out), "--resume"])
     resumable = f"but a checkpoint is kept; continue with: {again}"
@@ -127,7 +117,7 @@ def train_filter(
         begun = kept.is_dir() and any(kept.iterdir())
         return f"no filter was written, {resumable if begun else 'and no checkpoint yet'}"
 
-    with interruptible(outcome), alone(kept):
+    with output.interruptible(outcome), output.alone(kept):
         filter = _train(file, checkpoint=kept)
         save_filter(out, filter)
         shutil.rmtree(kept, ignore_errors=True)
@@ -171,11 +161,11 @@ def compare(
         if path.name not in _RESULTS:
             raise ValueError(f"{out} holds other files, such as {path.name}; name a new folder with --out")
     out.mkdir(parents=True, exist_ok=True)
-    check_writable(out / _RESULTS[0])
+    output.check_writable(out / _RESULTS[0])
     used, outcome = filter or out / "filter.bieqno", "nothing was written"
     driving = [] if inputs is None else ["--inputs", str(inputs)]
     command = shlex.join(["bieqno", "compare", str(setup), "--filter", str(used), "--out", str(out), *driving])
-    with interruptible(lambda: outcome):
+    with output.interruptible(lambda: outcome):
         if filter is None:
             learned = _train(file)
             save_filter(used, learned)
@@ -186,7 +176,7 @@ def compare(
         shown = {name: learned, "pretrained EnNF": file.load_filter(Path(PRETRAINED))}
         if str(filter) == PRETRAINED:
             del shown[name]
-        with counting_bar("compare") as on_progress:
+        with output.counting_bar("compare") as on_progress:
             entries, truth = compare_filters_on(
                 file.system, shown, sizes=wanted.sizes, truths=wanted.truths, windows=wanted.windows,
                 burn_in=wanted.burn_in, tuning=(wanted.tuning_truths, wanted.tuning_windows),
@@ -198,10 +188,10 @@ def compare(
     text = setup.read_text(encoding="utf-8")
     page = comparison_page(entries, arrays, burn_in=wanted.burn_in, command=command, setup_text=text)
     numbers = {"command": command, "seed": file.settings.seed, "entries": [entry_numbers(entry) for entry in entries]}
-    write_page(out / "comparison.html", page, numbers)
-    show_table(*comparison_rows(entries)[:2], title="RMSE of the analysis")
+    output.write_page(out / "comparison.html", page, numbers)
+    output.show_table(*comparison_rows(entries)[:2], title="RMSE of the analysis")
     for size, (headings, rows, _) in prediction_tables(entries).items():
-        show_table(headings, rows, title=f"observations one step ahead, N = {size}")
+        output.show_table(headings, rows, title=f"observations one step ahead, N = {size}")
     typer.echo(f"{comparison_verdict(entries)}\nwritten to {out}: comparison.html, comparison.json, comparison.nc")
 
 
@@ -212,8 +202,8 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
     from bieqno.lab.system_files.training import train_student
 
     key = jax.random.fold_in(jax.random.key(file.settings.seed), 1)
-    with training_bar("training") as on_progress:
-        result = train_student(file, checkpoint=checkpoint, on_progress=on_progress, warn=warn, key=key)
+    with output.training_bar("training") as on_progress:
+        result = train_student(file, checkpoint=checkpoint, on_progress=on_progress, warn=output.warn, key=key)
     best = ""
     if len(result.validations):
         chunk = len(result.losses) / len(result.validations)

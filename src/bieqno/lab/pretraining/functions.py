@@ -14,9 +14,8 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 from bieqno.lab.pretraining import designs
 from bieqno.lab.pretraining.designs import ANY, Kind, Layout, choose
 from bieqno.regression.data import Data
-from bieqno.regression.pretrained.correction import MAX_DIMENSION
+from bieqno.regression.pretrained.correction import FEW_INPUTS, MAX_DIMENSION
 from bieqno.regression.pretrained.neighbours import spread_rows
-from bieqno.regression.pretrained.process import FEW_INPUTS
 
 WAVES, JUMPS, BUMPS = 96, 6, 5
 FAMILIES = {

@@ -23,17 +23,16 @@ from bieqno.operators.fixed import INFINITE
 from bieqno.regression.data import MIN_NOISE, Scaling, floats
 from bieqno.regression.metrics import HeldOut
 from bieqno.regression.pretrained import experts, leave_one_out
-from bieqno.regression.pretrained.correction import Correction
+from bieqno.regression.pretrained.correction import FEW_INPUTS, Correction
 from bieqno.regression.pretrained.leave_one_out import MOST_LOG_BAYES_FACTOR, correction_weight, left_out_neighbours
 from bieqno.regression.pretrained.mixture import Context, Moments, Pair, blend, learn_context
 from bieqno.regression.pretrained.neighbours import Centres, gather, group, search_rows, spread_rows
 
-FEW_INPUTS = 4  # of more, hardly anything is near
 CHUNK = 128  # centres per compiled call: each has a matrix for every expert, a tenth of a megabyte together
 
 
 class Trend(eqx.Module):
-    """A linear trend by ridge regression for more than `FEW_INPUTS` inputs."""
+    """A linear trend by ridge regression for more than `FEW_INPUTS` inputs, among which hardly anything is near."""
 
     slope: Float[np.ndarray, "d"]
     leverage: Float[np.ndarray, "n"]  # how much of its own deviation the trend follows at an observation

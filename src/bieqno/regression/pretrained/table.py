@@ -16,12 +16,12 @@ from bieqno.regression.metrics import HeldOut, log_losses
 from bieqno.regression.predictive import AbstractPredictive
 from bieqno.regression.pretrained import stacking
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
-from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction, no_correction
+from bieqno.regression.pretrained.correction import FEW_INPUTS, Correction, suited
 from bieqno.regression.pretrained.joint import ONE_BLOCK, chain
 from bieqno.regression.pretrained.joint_mixture import JointMixture, draw_processes, join
 from bieqno.regression.pretrained.leave_one_out import choose_rows
 from bieqno.regression.pretrained.mixture import FLOOR, NOISE_LEVELS, Moments
-from bieqno.regression.pretrained.process import FEW_INPUTS, LocalProcess, condition, known_noise
+from bieqno.regression.pretrained.process import LocalProcess, condition, known_noise
 from bieqno.regression.pretrained.transforms import Transform, TransformedGaussian, promising_transforms
 from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
 from bieqno.regression.tails import find_tail, from_normal, log_density, to_normal
@@ -348,9 +348,8 @@ def _best_local(
     plain, found = np.ptp(ard.log_lengths) < np.log(_ALIKE), []
 
     def fitted(own: Scaling) -> LocalProcess:
-        inputs = np.count_nonzero(np.isfinite(own.input_scale[columns]))
-        used = correction if inputs <= MAX_DIMENSION else no_correction()  # of more inputs nothing was learned
-        return condition(used, X, y, own, **settings, hopeless=hopeless if early else None)
+        inputs = int(np.count_nonzero(np.isfinite(own.input_scale[columns])))
+        return condition(suited(correction, inputs), X, y, own, **settings, hopeless=hopeless if early else None)
 
     def hopeless(rows: np.ndarray, found: HeldOut) -> bool:
         behind = log_losses(found.error, found.std**2) - others[rows]
