@@ -113,7 +113,7 @@ def typical_spacing(widths: Float[Array, "d"], number: Int[Array, ""]) -> Float[
     """Return the typical distance of so many places: of inputs along which the cube is thinner than that, none counts.
 
     Example:
-        >>> typical_spacing(jnp.array([1.0, 0.001, 0.0]), jnp.array(10)).round(3).item()
+        >>> round(float(typical_spacing(jnp.array([1.0, 0.001, 0.0]), jnp.array(10))), 3)
         0.1
     """
     log_widths = jnp.cumsum(jnp.log(jnp.maximum(jnp.sort(widths, descending=True), 1e-30)))
