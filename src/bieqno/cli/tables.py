@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from bieqno.cli.output import (
-    LARGEST_SEED,
-    check_writable,
-    counting_bar,
-    interruptible,
-    show_table,
-    training_bar,
-    warn,
-    write_page,
-)
+from bieqno.cli import output
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +21,7 @@ FineTune = Annotated[bool, typer.Option("--fine-tune", help="Train the correctio
 TargetTransform = Annotated[str, typer.Option("--transform", help="auto: of skewed targets, if that helps; none.")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Most training steps, with --trained; 2000.")]
 Members = Annotated[int | None, typer.Option("--members", min=1, help="Networks in its ensemble, with --trained; 5.")]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of all random numbers.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=output.LARGEST_SEED, help="Seed of all random numbers.")]
 
 
 def fit(
@@ -58,9 +49,9 @@ def fit(
     from bieqno.cli.table_files import read_table, training_columns
     from bieqno.regression.frames import FrameEncoder
 
-    check_writable(out, table)
+    output.check_writable(out, table)
     X, y = training_columns(read_table(table), target, inputs, table, texts=not trained)
-    with interruptible(), training_bar("training") as on_progress:
+    with output.interruptible(), output.training_bar("training") as on_progress:
         model.set_params(on_progress=on_progress).fit(X, y if y.shape[1] > 1 else y.iloc[:, 0])
     if model.encoder_ is None:  # all are numbers; of new rows some may be missing
         model.encoder_ = FrameEncoder.of_all(X)
@@ -99,7 +90,7 @@ def predict(
     from bieqno.regression import load_regressor
 
     if str(out) != STANDARD_OUTPUT:
-        check_writable(out, model, table)
+        output.check_writable(out, model, table)
     fitted = load_regressor(model)
     frame = read_table(table)
     if samples:
@@ -111,7 +102,7 @@ def predict(
     # A model that was fitted in Python to an array does not know what a missing value may be.
     keep = complete_rows(X, table, what="predicted as empty") if fitted.encoder_ is None else np.ones(len(X), bool)
     points = X[keep] if hasattr(fitted, "feature_names_in_") else X[keep].to_numpy()
-    with interruptible():
+    with output.interruptible():
         predicted = _predictions(fitted, points, probabilities, samples, seed)
     for name in predicted.columns.intersection(frame.columns):
         raise ValueError(f"{table} already has a column {name!r}, which is the name of a prediction; rename it")
@@ -152,14 +143,14 @@ def evaluate(
     from bieqno.lab.user_comparisons import evaluate as evaluate_methods
     from bieqno.regression.frames import FrameEncoder
 
-    check_writable(out, table, beside=True)
+    output.check_writable(out, table, beside=True)
     X, y = training_columns(read_table(table), target, inputs, table, texts=True)
     if y.shape[1] > 1:
         raise ValueError(f"one target is evaluated at a time, got {', '.join(y)}")
     train, test = split_rows(len(X), held_out=held_out, most=most, seed=seed)
     if len(train) + len(test) < len(X):
-        warn(f"{len(X) - len(train) - len(test)} rows are not used; --most {len(X) - len(test)} would use all")
-    with interruptible(), counting_bar("evaluate") as on_progress:
+        output.warn(f"{len(X) - len(train) - len(test)} rows are not used; --most {len(X) - len(test)} would use all")
+    with output.interruptible(), output.counting_bar("evaluate") as on_progress:
         values = y.iloc[:, 0].to_numpy()
         rows = FrameEncoder.of_all(X.iloc[train]).encode(X)
         found = evaluate_methods(rows, values, [(train, test)], ggp=model, on_progress=on_progress)
@@ -170,8 +161,8 @@ def evaluate(
     content |= {"best_gaussian_process": found.opponent, "ggp_minus_best_gaussian_process": found.difference()}
     content["scores"] = {name: found.scores(name) for name in found.forecasts}
     content["reliability"] = {name: found.reliability(name).tolist() for name in found.forecasts}
-    write_page(out, evaluation_page(found, source=table.name, command=command, **about), content)
-    show_table(*score_rows(found)[:2])
+    output.write_page(out, evaluation_page(found, source=table.name, command=command, **about), content)
+    output.show_table(*score_rows(found)[:2])
     typer.echo(f"{evaluation_verdict(found)}\nwritten to {out} and {out.with_suffix('.json')}")
 
 

@@ -34,7 +34,7 @@ class PretrainedGGPRegressor(AbstractRegressor):
     """Regression with calibrated joint uncertainty for tables of any number of inputs; no network is trained on the data.
 
     Three kinds of experts predict: local Gaussian processes near each point (kriging), corrected by a posterior operator that was
-    pre-trained on many random functions of one to four inputs; a Gaussian process of the whole table with a length scale for
+    pre-trained on many random functions of 1 to 12 inputs; a Gaussian process of the whole table with a length scale for
     each input; and, from three inputs on, boosted trees with kriged residuals. Rows left out in turn decide how much each counts,
     recalibrate the variance and bound it below by the noise.
 

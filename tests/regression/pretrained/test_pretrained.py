@@ -386,9 +386,7 @@ def test_of_many_inputs_a_trend_is_seen():
     """Six inputs, of which one matters: among sixty points there is hardly one near, but the slope is well known."""
     rng = np.random.default_rng(0)
     inputs, new = rng.uniform(size=(60, 6)), rng.uniform(size=(50, 6))
-    model = PretrainedGGPRegressor().fit(
-        inputs, 100 + 5 * inputs[:, 0]
-    )  # the correction has learned from four inputs at most
+    model = PretrainedGGPRegressor().fit(inputs, 100 + 5 * inputs[:, 0])
     assert model.predict(new) == pytest.approx(100 + 5 * new[:, 0], abs=0.2)  # the values' range is 5
     turned = PretrainedGGPRegressor(correction=False, same_units=True).fit(inputs[:, ::-1], 100 + 5 * inputs[:, 0])
     assert turned.predict(new[:, ::-1]) == pytest.approx(100 + 5 * new[:, 0], abs=0.2)
@@ -440,10 +438,20 @@ def test_conditioning_is_fitting_where_nothing_is_trained():
 
 
 def test_missing_weights_say_how_to_make_them(monkeypatch, tmp_path):
-    monkeypatch.setattr(corrections, "SHIPPED", tmp_path / "none.bieqno")
-    corrections.shipped_correction.cache_clear()
+    monkeypatch.setattr(corrections, "SHIPPED", (tmp_path / "none.bieqno",) * 2)
     with pytest.raises(PersistenceError, match="make prior"):
         corrections.shipped_correction()
+
+
+def test_of_many_inputs_other_weights_correct():
+    few, many, none = corrections.shipped_correction(4), corrections.shipped_correction(5), no_correction()
+    copied, tuned = (jax.tree.map(lambda x, by=by: by * x, few) for by in (1.0, 1.01))
+    assert not eqx.tree_equal(few, many)
+    for given in (few, many, copied):
+        found = [corrections.suited(given, inputs) for inputs in (5, 12, 13)]
+        assert all(map(eqx.tree_equal, found, (many, many, none)))
+        assert eqx.tree_equal(corrections.suited(given, 4), few)
+    assert all(corrections.suited(own, inputs) is own for own in (tuned, none) for inputs in (4, 5))
 
 
 def test_noise_may_differ_from_place_to_place():

@@ -14,7 +14,7 @@ from bieqno.regression.pretrained import likelihood as likelihoods
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
 from bieqno.regression.pretrained.boosting import boost
 from bieqno.regression.pretrained.correction import no_correction
-from bieqno.regression.pretrained.hypotheses import draw_processes
+from bieqno.regression.pretrained.joint_mixture import draw_processes
 from bieqno.regression.pretrained.likelihood import SHAPES, Likelihood
 from bieqno.regression.pretrained.mixture import Moments
 from bieqno.regression.pretrained.process import CHUNK
@@ -285,8 +285,8 @@ def test_the_joint_distribution_has_the_predicted_marginals_and_learns_from_its_
 def test_hyperparameters_are_drawn_from_what_rows_leave_open():
     x, y = table(40, 1)
     process = fit_ard(x, y)
-    few = draw_processes(fit_ard(x[:10], y[:10]), 8)
-    many = draw_processes(process, 8)
+    few = draw_processes(fit_ard(x[:10], y[:10]), 64)
+    many = draw_processes(process, 64)
     lengths = [np.std([own.log_lengths[0] for own in drawn]) for drawn in (few, many)]
     assert lengths[0] > lengths[1] > 0
     known = draw_processes(process, 4, noise=0.3)

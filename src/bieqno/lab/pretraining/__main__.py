@@ -18,7 +18,7 @@ def _report(at: Progress) -> None:
 
 def _digest() -> str:
     """Return a digest of the code of functions, experts and features: checkpoints of other code are not continued."""
-    folders = (Path(__file__).parent, SHIPPED.parent)
+    folders = (Path(__file__).parent, SHIPPED[0].parent)
     code = b"".join(path.read_bytes() for folder in folders for path in sorted(folder.glob("*.py")))
     return hashlib.sha256(code).hexdigest()[:12]
 
@@ -26,13 +26,19 @@ def _digest() -> str:
 def main() -> None:
     """Train, continuing where an earlier call with the same settings was stopped."""
     parser = argparse.ArgumentParser(prog="python -m bieqno.lab.pretraining", description=main.__doc__)
-    for name, default in {"--steps": 5000, "--batch-size": 16, "--width": 64, "--seed": 0}.items():
+    for name, default in {"--steps": 10_000, "--batch-size": 16, "--width": 64, "--seed": 0}.items():
         parser.add_argument(name, type=int, default=default)
+    parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--start", type=Path, help="weights of an earlier training to begin with")
     parser.add_argument("--checkpoint", type=Path, default=Path("build") / f"prior-{_digest()}")
-    parser.add_argument("--out", type=Path, default=SHIPPED, help="where the weights go; into the package by default")
+    parser.add_argument(
+        "--out", type=Path, default=SHIPPED[1], help="where the weights go; into the package by default"
+    )
     asked = vars(parser.parse_args())
-    out, key = asked.pop("out"), jax.random.key(asked.pop("seed"))
-    result = pretrain(**asked, key=key, on_progress=_report)
+    start, width, out = (asked.pop(name) for name in ("start", "width", "out"))
+    weight_key, fit_key = jax.random.split(jax.random.key(asked.pop("seed")))
+    first = Correction(width=width, key=weight_key) if start is None else persistence.load(start, known=[Correction])
+    result = pretrain(first, **asked, key=fit_key, on_progress=_report)
     persistence.save(out, result.module, known=[Correction])
 
 

@@ -43,17 +43,21 @@ def predict(correction: Correction, task: Task) -> Moments:
 
 
 def pretrain(
-    *, steps: int, key: PRNGKeyArray, batch_size: int = 16, width: int = 64, learning_rate: float = 1e-3, **options: Any
+    correction: Correction,
+    *,
+    steps: int,
+    key: PRNGKeyArray,
+    batch_size: int = 16,
+    learning_rate: float = 1e-3,
+    **options: Any,
 ) -> FitResult[Correction]:
     """Train a correction on random functions, `batch_size` in each step, none of which it sees twice.
 
     The learning rate rises during the first steps to `learning_rate` and falls to zero along a cosine. Further `options` are
-    those of `fit`, such as `checkpoint`, from which a training continues, and `on_progress`.
+    those of `fit`, such as `checkpoint`, from which a training that was stopped continues, and `on_progress`.
     """
-    weight_key, fit_key = jax.random.split(key)
-    correction, source = Correction(width=width, key=weight_key), RandomTasks(batch_size)
     options |= {"optimizer": _optimizer(learning_rate, steps), "chunk_steps": min(CHUNK_STEPS, steps)}
-    return fit(correction, task_loss, source, steps=steps, key=fit_key, **options)
+    return fit(correction, task_loss, RandomTasks(batch_size), steps=steps, key=key, **options)
 
 
 @lru_cache

@@ -15,6 +15,7 @@ from pathlib import Path
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from bieqno import persistence
@@ -25,8 +26,8 @@ from bieqno.regression.pretrained.experts import EXPERTS, NEAREST, ExpertPredict
 from bieqno.regression.pretrained.mixture import NOISE_LEVELS, Context, Mixture, Moments, Pair, moments
 from bieqno.regression.pretrained.neighbours import Neighbourhood, length
 
-SHIPPED = Path(__file__).with_name("weights.bieqno")
-MAX_DIMENSION = 4  # most inputs of the functions that the correction was pre-trained on
+SHIPPED = tuple(Path(__file__).with_name(name) for name in ("weights.bieqno", "weights_of_many.bieqno"))
+FEW_INPUTS, MAX_DIMENSION = 4, 12  # most inputs that the former and the latter are used for
 
 _RANKS = (1, 2, 3, 4, 6, 8, 16, 32)  # neighbours whose distance is a feature
 _NOWHERE = 30.0  # distance of padding
@@ -80,12 +81,26 @@ class Correction(eqx.Module):
         return Pair(*(Moments(units.shift + units.scale * m, units.scale**2 * v) for m, v in pair))
 
 
+def shipped_correction(inputs: int = 1) -> Correction:
+    """Return the correction that was pre-trained on random functions, for so many inputs."""
+    return _loaded(SHIPPED[inputs > FEW_INPUTS])
+
+
 @lru_cache
-def shipped_correction() -> Correction:
-    """Return the correction that was pre-trained on random functions."""
-    if not SHIPPED.exists():
-        raise PersistenceError(f"the pre-trained weights are not in {SHIPPED}; train them with `make prior`")
-    return persistence.load(SHIPPED, known=[Correction])
+def _loaded(path: Path) -> Correction:
+    if not path.exists():
+        raise PersistenceError(f"the pre-trained weights are not in {path}; train them with `make prior`")
+    return persistence.load(path, known=[Correction])
+
+
+def suited(correction: Correction, inputs: int) -> Correction:
+    """Return the correction to use for so many inputs: if it is one of those that ship, that for their number."""
+    if inputs > MAX_DIMENSION:
+        return no_correction()  # of more inputs nothing was learned
+    if correction is (known := shipped_correction(inputs)):
+        return known
+    other = shipped_correction(1 if inputs > FEW_INPUTS else MAX_DIMENSION)
+    return known if all(map(np.array_equal, *map(jax.tree.leaves, (correction, other)))) else correction
 
 
 @lru_cache

@@ -105,14 +105,15 @@ def krige(neighbourhood: Neighbourhood, points: Float[Array, "q d"]) -> ExpertPr
 
 
 def _correlations(distance: Float[Array, "*s"]) -> Float[Array, "e *s"]:
-    """Return the correlation of every expert at the given distances, all of a kind at once: the bank lists them together."""
-    parts = []
-    for kind in ("smooth", "twice", "rough"):
-        lengths = [expert.length for expert in EXPERTS if expert.smoothness == kind]
-        r = distance[None] / jnp.asarray(lengths, distance.dtype).reshape(-1, *[1] * distance.ndim)
-        if kind == "twice":
-            r = 5**0.5 * r
-            parts.append((1 + r + r**2 / 3) * jnp.exp(-r))
-        else:
-            parts.append(jnp.exp(-(r**2) / 2 if kind == "smooth" else -r))
-    return jnp.concatenate(parts)
+    """Return the correlation of every expert at the given distances; experts that differ in their noise alone share it."""
+    kernels = dict.fromkeys((expert.smoothness, expert.length) for expert in EXPERTS)
+    found = {kernel: _correlation(kernel[0], distance / kernel[1]) for kernel in kernels}
+    # Rows of one array of all kernels would be gathered number by number, in several times the time.
+    return jnp.stack([found[expert.smoothness, expert.length] for expert in EXPERTS])
+
+
+def _correlation(smoothness: str, r: Float[Array, "*s"]) -> Float[Array, "*s"]:
+    if smoothness == "twice":
+        r = 5**0.5 * r
+        return (1 + r + r**2 / 3) * jnp.exp(-r)
+    return jnp.exp(-(r**2) / 2 if smoothness == "smooth" else -r)

@@ -8,6 +8,10 @@ chain rule, each value tells which of them hold, as it would if it were added to
 - the process of the whole table under other hyperparameters, with its own mean;
 - the stated marginals, correlated as in that process, with other variances of function and noise;
 - the stated marginals alone, likewise. It is right where experts that are not Gaussian count, as at jumps.
+
+The best hyperparameters alone would be too sure of how values are correlated. From few rows they are therefore drawn from their
+posterior: a normal law round the best ones of each shape (Laplace's approximation), weighed by the likelihood times the priors,
+and thinned to equally probable draws.
 """
 
 from collections.abc import Sequence
@@ -16,12 +20,13 @@ from typing import Any
 import jax
 import numpy as np
 from jaxtyping import Float, PRNGKeyArray
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from bieqno.gaussian import AbstractGaussian
 from bieqno.regression.pretrained.ard import ARDProcess
 from bieqno.regression.pretrained.joint import Block, ChainGaussian, chains, unlinked
 from bieqno.regression.pretrained.joint_tails import TailedGaussian
+from bieqno.regression.pretrained.likelihood import SHAPES, Likelihood
 
 # Prior probabilities of the three kinds where the process has no weight among the experts, and where it has all of it.
 _UNTRUSTED, _TRUSTED = np.array([0.05, 0.65, 0.3]), np.array([0.75, 0.2, 0.05])
@@ -33,6 +38,11 @@ _RATIOS = np.exp(np.sqrt(2) * _SPREAD * _RATIO)
 # On average over all levels both variances are those that are stated.
 _FACTORS = np.exp(np.sqrt(2) * _SPREAD * _COMMON)
 _FACTORS /= np.mean(_RATIOS) * np.sum(_SHARES * _FACTORS)
+MOST_ROWS = 256  # from more rows than these the hyperparameters are taken to be known
+_DRAWS = 32  # of each shape
+_FAR = 8.0  # a shape whose best log-likelihood is so far below that of the best is left out
+_STEP = 1e-3  # of the differences of gradients
+_LEAST_CURVATURE = 0.25  # draws do not go farther than two in the logarithm
 
 
 class JointMixture(AbstractGaussian):
@@ -151,3 +161,55 @@ def join(
         moved = mean + std * (own.mean - centre) / spread
         add(of_process / len(processes), moved, std * np.sqrt(variance) / spread, blocks)
     return JointMixture(np.log([weight for weight, _ in found]), [part for _, part in found])
+
+
+def draw_processes(
+    process: ARDProcess, count: int, *, noise: float | None = None, tied: bool = False
+) -> tuple[ARDProcess, ...]:
+    """Return equally probable processes, given the rows of one, that differ in their hyperparameters.
+
+    Of many rows the process itself is the only one. `noise` and `tied` are those that it was fitted with.
+
+    Example:
+        >>> x = np.linspace(-1, 1, 12)[:, None]
+        >>> process = ARDProcess(x, np.sin(3 * x[:, 0]), np.zeros(1), np.array([0.0, -3.0, -5.0]), "eq")
+        >>> len(draw_processes(process, 4))
+        4
+    """
+    if len(process.targets) > MOST_ROWS or count == 1:
+        return (process,)
+    likelihood = Likelihood(process.inputs, process.targets, noise)
+    best = np.concatenate([process.log_lengths, process.log_variances])
+    own = likelihood.climb(process.shape, best, 10, tied)
+    others = likelihood.climb_others(process.shape, own, 10, tied)
+    climbed = {shape: others.get(shape, own) for shape in SHAPES}
+    highest = max(end.value for end in climbed.values())
+    random = np.random.default_rng(0)
+    draws: list[tuple[str, np.ndarray]] = []
+    weights: list[np.ndarray] = []
+    for shape in (shape for shape in SHAPES if climbed[shape].value > highest - _FAR):
+        found, log_weight = _around(likelihood, shape, climbed[shape].theta, tied, random)
+        draws += [(shape, theta) for theta in found]
+        weights.append(log_weight)
+    # Systematic resampling: each as often as its weight says, rounded up or down.
+    share = np.cumsum(softmax(np.concatenate(weights)))
+    chosen = [draws[i] for i in np.searchsorted(share, (np.arange(count) + 0.5) / count * share[-1])]
+    return tuple(ARDProcess(process.inputs, process.targets, t[:-3], t[-3:], shape) for shape, t in chosen)
+
+
+def _around(
+    likelihood: Likelihood, shape: str, best: Float[np.ndarray, "p"], tied: bool, random: np.random.Generator
+) -> tuple[Float[np.ndarray, "n p"], Float[np.ndarray, "n"]]:
+    """Draw hyperparameters round the best ones, and return them with the logarithms of their importance weights."""
+    low, high = np.array(likelihood.bounds).T
+    moves = likelihood.moves(tied)
+    moves = moves[(moves * (high - low)).any(axis=1)]  # a noise that is known has nothing to draw
+    steps = _STEP * moves
+    slopes = [likelihood(shape, best + step)[1] - likelihood(shape, best - step)[1] for step in steps]
+    H = -np.array(slopes) @ moves.T / (2 * _STEP)
+    curvature, axes = np.linalg.eigh((H + H.T) / 2)
+    deviation = 1 / np.sqrt(np.maximum(curvature, _LEAST_CURVATURE))
+    z = random.standard_normal((_DRAWS, len(moves)))
+    found = np.clip(best + (z * deviation) @ axes.T @ moves, low, high)
+    values = np.array([likelihood(shape, theta)[0] for theta in found])
+    return found, values + np.sum(z**2, axis=1) / 2 + np.sum(np.log(deviation))

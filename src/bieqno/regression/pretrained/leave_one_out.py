@@ -64,7 +64,7 @@ def left_out_neighbours(
     """
     near = search_rows(tree, places, NEIGHBOURS + 1)
     rows = np.where(near >= 0, left_out[near], -1)
-    return (rows if without is None else _without(rows, without))[:, :NEIGHBOURS]
+    return (rows if without is None else _without_those(rows, rows == without[:, None]))[:, :NEIGHBOURS]
 
 
 def log_bayes_factors(values: Float[np.ndarray, "n"], pair: Pair) -> Float[np.ndarray, "n"]:
@@ -90,11 +90,7 @@ def correction_weight(factors: Float[np.ndarray, "m"], rows: Int[np.ndarray, "s 
     return expit(PRIOR_LOG_ODDS + np.sum(np.where(rows >= 0, factors[rows], 0), axis=-1))
 
 
-def _without(found: Int[np.ndarray, "n k"], rows: Int[np.ndarray, "n"]) -> Int[np.ndarray, "n k"]:
-    """Take one row each out of what was found, keeping the order; -1 comes last in its place."""
-    return _without_those(found, found == rows[:, None])
-
-
 def _without_those(found: Int[np.ndarray, "n k"], own: Bool[np.ndarray, "n k"]) -> Int[np.ndarray, "n k"]:
+    """Take rows out of what was found, keeping the order; -1 comes last in their place."""
     order = np.argsort(own | (found < 0), axis=1, kind="stable")
     return np.take_along_axis(np.where(own, -1, found), order, axis=1)

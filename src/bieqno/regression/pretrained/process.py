@@ -23,7 +23,7 @@ from bieqno.operators.fixed import INFINITE
 from bieqno.regression.data import MIN_NOISE, Scaling, floats
 from bieqno.regression.metrics import HeldOut
 from bieqno.regression.pretrained import experts, leave_one_out
-from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction
+from bieqno.regression.pretrained.correction import FEW_INPUTS, Correction
 from bieqno.regression.pretrained.leave_one_out import MOST_LOG_BAYES_FACTOR, correction_weight, left_out_neighbours
 from bieqno.regression.pretrained.mixture import Context, Moments, Pair, blend, learn_context
 from bieqno.regression.pretrained.neighbours import Centres, gather, group, search_rows, spread_rows
@@ -32,7 +32,7 @@ CHUNK = 128  # centres per compiled call: each has a matrix for every expert, a 
 
 
 class Trend(eqx.Module):
-    """A linear trend by ridge regression for more than `MAX_DIMENSION` inputs, among which hardly anything is near."""
+    """A linear trend by ridge regression for more than `FEW_INPUTS` inputs, among which hardly anything is near."""
 
     slope: Float[np.ndarray, "d"]
     leverage: Float[np.ndarray, "n"]  # how much of its own deviation the trend follows at an observation
@@ -51,7 +51,7 @@ class Trend(eqx.Module):
             >>> trend.slope.round(2)[:2].tolist(), bool(trend.leverage.sum() < 5)
             ([3.0, 0.0], True)
         """
-        if inputs.shape[1] <= MAX_DIMENSION:
+        if inputs.shape[1] <= FEW_INPUTS:
             return cls(np.zeros(inputs.shape[1]), np.zeros(len(targets)))
         ridge = RidgeCV(np.geomspace(1e-3, 1e5, 17)).fit(inputs, targets)
         centred = inputs - inputs.mean(axis=0)
@@ -246,7 +246,7 @@ def _compare(correction: Correction, centres: Centres, context: Context, noise: 
 def widened(centres: Centres) -> Centres:
     """Pad the inputs by zeros to one of a few numbers of columns: four, sixteen, and so on."""
     columns = centres.offsets.shape[2]
-    size = MAX_DIMENSION
+    size = FEW_INPUTS
     while size < columns:
         size *= 4
     more = ((0, 0), (0, 0), (0, size - columns))

@@ -14,23 +14,14 @@ from bieqno.cores import one_blas_thread
 from bieqno.regression.data import Scaling, without_copies
 from bieqno.regression.metrics import HeldOut, log_losses
 from bieqno.regression.predictive import AbstractPredictive
+from bieqno.regression.pretrained import stacking
 from bieqno.regression.pretrained.ard import ARDProcess, fit_ard
-from bieqno.regression.pretrained.correction import MAX_DIMENSION, Correction, no_correction
-from bieqno.regression.pretrained.hypotheses import draw_processes
+from bieqno.regression.pretrained.correction import FEW_INPUTS, Correction, suited
 from bieqno.regression.pretrained.joint import ONE_BLOCK, chain
-from bieqno.regression.pretrained.joint_mixture import JointMixture, join
+from bieqno.regression.pretrained.joint_mixture import JointMixture, draw_processes, join
 from bieqno.regression.pretrained.leave_one_out import choose_rows
 from bieqno.regression.pretrained.mixture import FLOOR, NOISE_LEVELS, Moments
 from bieqno.regression.pretrained.process import LocalProcess, condition, known_noise
-from bieqno.regression.pretrained.stacking import (
-    best_weights,
-    least_variance,
-    mean_square,
-    mix,
-    repeated_variance,
-    variance_factor,
-    widen,
-)
 from bieqno.regression.pretrained.transforms import Transform, TransformedGaussian, promising_transforms
 from bieqno.regression.pretrained.trees import LEAST_INPUTS, LEAST_ROWS, TreeExpert, fit_trees
 from bieqno.regression.tails import find_tail, from_normal, log_density, to_normal
@@ -162,9 +153,9 @@ class TableProcess(AbstractPredictive):
         if (trees := self.trees) is not None:
             experts.append(lambda: trees.predict(points))
         used = np.flatnonzero(self.weights)
-        mean, variance = mix(self.weights[used], [experts[i]() for i in used])
+        mean, variance = stacking.mix(self.weights[used], [experts[i]() for i in used])
         told = self.noise_variance + self.mean_variance
-        variance = np.maximum(widen(variance, self.variance_factor, told), self.least_variance)
+        variance = np.maximum(stacking.widen(variance, self.variance_factor, told), self.least_variance)
         return Moments(mean, np.maximum(variance - self.alpha / float(self.scaling.target_scale) ** 2, FLOOR))
 
 
@@ -245,22 +236,22 @@ def _fit_under(
     if several and len(y) >= LEAST_ROWS:
         trees, out_of_fold = fit_trees(inputs, targets, groups, metric, rows, seed=seed)
         experts.append(out_of_fold)
-    weights = best_weights(targets[rows], experts)
+    weights = stacking.best_weights(targets[rows], experts)
     if trees is not None and not weights[-1]:  # what takes no part is not kept
         trees, weights, experts = None, weights[:-1], experts[:-1]
-    mean, variance = mix(weights, experts)
+    mean, variance = stacking.mix(weights, experts)
     weights = weights if judged else np.concatenate([[0.0], weights])
     found = HeldOut(targets[rows] - mean, np.sqrt(variance))
-    factor = variance_factor(found, float(weights[0]))
+    factor = stacking.variance_factor(found, float(weights[0]))
     if several and anew is None and 8 < len(y) <= _FEW:
-        factor *= max(1.0, _errors_anew(ard, groups, known, same_units) / mean_square(targets[rows], whole))
+        factor *= max(1.0, _errors_anew(ard, groups, known, same_units) / stacking.mean_square(targets[rows], whole))
     if known is None:  # hyperparameters take as much of the errors as coefficients of a regression do
         factor *= 1 + float(weights[1]) * (len(columns) + 3) / len(y)
-    repeated = 0.0 if known is not None else repeated_variance(targets, groups)
+    repeated = 0.0 if known is not None else stacking.repeated_variance(targets, groups)
     factor, repeated, of_mean = _but_noise(factor, found, repeated, repeated * (groups.max() + 1) / len(y))
-    found = HeldOut(found.error, np.sqrt(widen(found.std**2, factor, repeated + of_mean)))
+    found = HeldOut(found.error, np.sqrt(stacking.widen(found.std**2, factor, repeated + of_mean)))
     # What errors have more than was stated is taken for noise that the process has missed.
-    least = known**2 if known is not None else least_variance(found, repeated or ard.noise * max(factor, 1.0))
+    least = known**2 if known is not None else stacking.least_variance(found, repeated or ard.noise * max(factor, 1.0))
     held_out, loss = _in_units(used, scaling, values[rows], found.error, np.sqrt(np.maximum(found.std**2, least)))
     process = TableProcess(
         local=local,
@@ -304,7 +295,7 @@ def _common_scaling(X: Float[np.ndarray, "n d"], y: Float[np.ndarray, "n"]) -> S
 
 def _errors_anew(ard: ARDProcess, groups: Int[np.ndarray, "n"], noise: float | None, tied: bool) -> float:
     """Return the mean square of errors if length scales, which follow single rows, are found without them."""
-    return mean_square(ard.targets, ard.cross_fit(groups, noise=noise, tied=tied))
+    return stacking.mean_square(ard.targets, ard.cross_fit(groups, noise=noise, tied=tied))
 
 
 def _if_wide(
@@ -315,7 +306,7 @@ def _if_wide(
     So many length scales fit noise so well that a row which is left out is predicted by what it has taught them.
     """
     rows, inputs = ard.inputs.shape
-    if inputs <= max(MAX_DIMENSION, rows):
+    if inputs <= max(FEW_INPUTS, rows):
         return ard, None
     return fit_ard(ard.inputs, ard.targets, noise=noise, tied=True), ard.cross_fit(groups, noise=noise, tied=tied)
 
@@ -357,9 +348,8 @@ def _best_local(
     plain, found = np.ptp(ard.log_lengths) < np.log(_ALIKE), []
 
     def fitted(own: Scaling) -> LocalProcess:
-        inputs = np.count_nonzero(np.isfinite(own.input_scale[columns]))
-        used = correction if inputs <= MAX_DIMENSION else no_correction()  # of more inputs nothing was learned
-        return condition(used, X, y, own, **settings, hopeless=hopeless if early else None)
+        inputs = int(np.count_nonzero(np.isfinite(own.input_scale[columns])))
+        return condition(suited(correction, inputs), X, y, own, **settings, hopeless=hopeless if early else None)
 
     def hopeless(rows: np.ndarray, found: HeldOut) -> bool:
         behind = log_losses(found.error, found.std**2) - others[rows]
@@ -368,7 +358,7 @@ def _best_local(
     def losses(one: LocalProcess) -> np.ndarray:
         return np.asarray(log_losses(one.held_out.error, one.held_out.std**2))
 
-    if plain or len(columns) <= MAX_DIMENSION:
+    if plain or len(columns) <= FEW_INPUTS:
         found.append(fitted(scaling))
     if not plain and not (found and losses(found[0]).mean() > enough):
         scale, relevant = np.full_like(scaling.input_scale, np.inf), lengths < _IRRELEVANT * lengths.min()
