@@ -111,7 +111,9 @@ def _headline(title: str, first: str, duels: Mapping[str, Sequence[Duel]], chart
     won = sum(duel.won and not duel.equal for duel in every)
     rest = f"Against the best tuned opponent of each of {len(every)} cases, ours wins {won}, "
     rest += f"loses {len(every) - won - equal}, and is equal within two standard errors in {equal}"
-    rest += "." if worst.won or worst is own[-1] else f"; its heaviest loss: {worst}, in {worst.study} ({_title(worst.study)})."
+    if not (worst.won or worst is own[-1]):
+        rest += f"; its heaviest loss: {worst}, in {worst.study} ({_title(worst.study)})"
+    rest += "."
     if alone := [name for name, each in duels.items() if not each]:
         rest += f" Run without a tuned opponent, and in none of these numbers: {', '.join(alone)}."
     return Headline(title, f"{about}: {said}.", rest, first, chart)

@@ -46,7 +46,9 @@ class Memory(eqx.Module):
         """Remember nothing."""
         none, binned, zero = jnp.zeros(variables), jnp.zeros((pairs, BINS)), jnp.zeros(())
         lagged = jnp.zeros((LAGS * EACH, variables))
-        return cls(none, none, none, binned, binned, none, zero, zero, jnp.zeros((3, len(SHARES) * len(FACTORS))), lagged)
+        return cls(
+            none, none, none, binned, binned, none, zero, zero, jnp.zeros((3, len(SHARES) * len(FACTORS))), lagged
+        )
 
     def with_correlations(
         self, square: Float[Array, "k n"], known: Bool[Array, "k n"], pair: Int[Array, "k n"], close: Stencil
@@ -90,7 +92,9 @@ class Memory(eqx.Module):
         self, A: Float[Array, "N n"], present: Bool[Array, "N"], mask: Bool[Array, "m"], *, key: PRNGKeyArray
     ) -> "Memory":
         """Return the memory a window later, with a few random members' anomalies of this forecast in place of the oldest."""
-        chance, chosen = jax.lax.top_k(jnp.where(present, jax.random.uniform(key, present.shape), -1), min(EACH, len(A)))
+        chance, chosen = jax.lax.top_k(
+            jnp.where(present, jax.random.uniform(key, present.shape), -1), min(EACH, len(A))
+        )
         drawn = jnp.minimum(jnp.sum(present), len(chosen))
         own = jnp.where(chance[:, None] >= 0, A[chosen], 0) * jnp.sqrt(jnp.sum(present) / drawn)
         own = jnp.pad(own, ((0, EACH - len(own)), (0, 0))).astype(self.lagged.dtype)

@@ -153,7 +153,12 @@ class PretrainedEnNF(eqx.Module):
         return observed.or_prior(values.astype(ensemble.dtype), ensemble), state
 
     def look(
-        self, memory: Memory, ensemble: Float[Array, "N n"], observed: Observed, present: Bool[Array, "N"], close: Stencil
+        self,
+        memory: Memory,
+        ensemble: Float[Array, "N n"],
+        observed: Observed,
+        present: Bool[Array, "N"],
+        close: Stencil,
     ) -> tuple["Look", Memory]:
         """Return what is known of a window before its analysis, and what is remembered after it."""
         around, near = self._known(), close.indices.T

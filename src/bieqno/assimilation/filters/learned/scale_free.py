@@ -43,7 +43,7 @@ class Moments(eqx.Module):
         return cls(count, x, A, jnp.sqrt(jnp.sum(A**2, axis=0) + ZERO), S, jnp.sum(S**2, axis=0), d)
 
     def joined(self, lagged: Float[Array, "l n"], observed: Observed) -> "Moments":
-        """Return these moments with anomalies of earlier forecasts behind those of this one; `weighted` says how much they count."""
+        """Return these moments with anomalies of earlier forecasts behind those of this one, all as they are."""
         predicted = observed.predict(self.mean + jnp.concatenate([0 * lagged[:1], self.root * lagged]))
         S = jnp.concatenate([self.S, observed.whiten(predicted[1:] - predicted[0]) / self.root])
         shrink = resolved(S)
