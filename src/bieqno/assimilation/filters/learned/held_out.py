@@ -31,7 +31,8 @@ def held_out(
     """Return sums over some places of log variances, squared errors over them, and ones.
 
     Each is of the observation nearest to a variable, as the analysis of all others near it predicts that, with anomalies times
-    each of the `columns` and with each factor of the radius. Its kind is that of the variable, for the radius of another pair of kinds says nothing about this one's.
+    each of the `columns` and with each factor of the radius. Its kind is that of the variable, for the radius of another pair of
+    kinds says nothing about this one's.
     """
     nearest = jnp.argmax(known, axis=0)  # a stencil is in this order
     left = jnp.take_along_axis(close.indices, nearest[:, None], axis=1)[:, 0]
