@@ -74,7 +74,7 @@ class PretrainedEnNF(eqx.Module):
             after=after,
             units=_anything(),
             around=None,
-            log_share=jnp.array([jnp.log(0.15), -1.3]),
+            log_share=jnp.array([jnp.log(0.03), -1.3]),
         )
 
     def trusting(self) -> "PretrainedEnNF":
