@@ -31,8 +31,8 @@ from bieqno.assimilation import (
 )
 from bieqno.assimilation.filters.learned import pretrained
 from bieqno.assimilation.filters.learned.held_out import held_out
-from bieqno.assimilation.filters.learned.memory import BINS, FACTORS, RADII, Memory
-from bieqno.assimilation.filters.learned.scale_free import Moments
+from bieqno.assimilation.filters.learned.memory import BINS, EACH, FACTORS, LAGS, RADII, SHARES, Memory
+from bieqno.assimilation.filters.learned.scale_free import Moments, shared_out
 from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.assimilation.geometry import gaspari_cohn
 from bieqno.assimilation.twin import window_keys
@@ -142,40 +142,91 @@ def test_what_is_held_out_is_predicted_as_without_it(weights):
     filter, ensemble = weights.at(here), jax.random.normal(KEY, (5, SIZE))
     observed = here.observation.window(jnp.arange(6.0) / 2, mask=jnp.arange(6) != 4)
     close = filter.around.near.among(observed.mask)
-    prior = Moments.of(ensemble, jnp.ones(5, bool), observed)
-    known = prior.known(close, observed.mask)
+    own = Moments.of(ensemble, jnp.ones(5, bool), observed)
+    known = own.known(close, observed.mask)
+    prior = own.joined(jax.random.normal(jax.random.key(3), (2, SIZE)) / 2, observed)
+    columns = shared_out(jnp.array([0.0, 0.4]), 5, 2)
     kinds, inflation = (filter.around.variables, filter.around.observations), jnp.linspace(1, 1.5, SIZE)
     log_radius = jnp.broadcast_to(jnp.linspace(-1, 0.5, SIZE), known.shape)
-    found = held_out(prior, close, known, kinds, log_radius, inflation, key=KEY)
+    found = held_out(prior, columns, close, known, kinds, log_radius, inflation, key=KEY)
     offset = np.asarray(close.spread(jnp.abs(close.offset[..., 0]))) * np.ones(known.shape)
-    wanted = np.zeros((3, len(FACTORS)))
+    wanted = np.zeros((3, 2, len(FACTORS)))
     for i in range(SIZE):
         near, there = np.asarray(close.indices)[i], np.asarray(known)[:, i]
         j = near[there][np.argmin(offset[there, i])]
         others = there & (near != j)
-        for c, factor in enumerate(FACTORS):
-            radius = factor * np.exp(float(log_radius[0, i]))
+        for k, c in np.ndindex(2, len(FACTORS)):
+            radius = FACTORS[c] * np.exp(float(log_radius[0, i]))
             root = np.sqrt(np.asarray(gaspari_cohn(jnp.asarray(offset[others, i]), radius)))
-            S = np.asarray(inflation)[i] * np.asarray(prior.S)
+            S = np.asarray(inflation)[i] * np.asarray(prior.weighted(columns[k]).S)
             known_S = S[:, near[others]] * root
-            rest = np.linalg.inv(np.eye(5) + known_S @ known_S.T)
+            rest = np.linalg.inv(np.eye(7) + known_S @ known_S.T)
             mean = S[:, j] @ rest @ known_S @ (root * np.asarray(prior.innovation)[near[others]])
             variance = 1 + S[:, j] @ rest @ S[:, j]
             square = (float(prior.innovation[j]) - mean) ** 2 / variance
-            wanted[:, c] += np.log(variance), square, 1
-    np.testing.assert_allclose(found, wanted, rtol=1e-3)
-    np.testing.assert_allclose(filter.begin().with_held_out(found).held_out, found)
+            wanted[:, k, c] += np.log(variance), square, 1
+    np.testing.assert_allclose(found, wanted.reshape(3, -1), rtol=1e-3)
 
 
-def test_held_out_observations_choose_the_radius():
-    """A factor that predicts better is taken, one that only has larger variances throughout is not."""
-    memory = Memory.new(SIZE, 1)
-    assert float(memory.log_factor()) == pytest.approx(0, abs=0.05)
-    number = jnp.full(5, 500.0)
-    better = memory.with_held_out(jnp.stack([jnp.zeros(5), 500.0 * jnp.array([1.0, 0.8, 1.0, 1.2, 1.4]), number]))
-    assert float(better.log_factor()) == pytest.approx(np.log(0.6), abs=0.1)
-    wider = memory.with_held_out(jnp.stack([number * jnp.arange(5.0), 500 * jnp.exp(-jnp.arange(5.0)), number]))
-    assert float(wider.log_factor()) == pytest.approx(float(memory.log_factor()), abs=1e-3)
+def test_held_out_observations_choose_share_and_radius():
+    """Factors that predict better are taken, ones that only have larger variances throughout are not."""
+    memory, shape = Memory.new(SIZE, 1), (len(SHARES), len(FACTORS))
+    assert np.allclose(memory.log_factors(), 0, atol=0.05)
+    number, none = jnp.full(shape, 500.0), jnp.zeros(shape)
+
+    def factors(variances, squares):
+        return memory.with_held_out(jnp.stack([variances, squares, number]).reshape(3, -1)).log_factors()
+
+    narrow = 500 * jnp.array([[1.0, 0.8, 1.0, 1.2, 1.4]])
+    often = jnp.array([[1.2], [1.0], [0.8]])
+    np.testing.assert_allclose(factors(none, narrow * often), np.log([SHARES[2], FACTORS[1]]), atol=0.12)
+    wider = jnp.arange(15.0).reshape(shape) / 5
+    np.testing.assert_allclose(factors(500 * wider, 500 * jnp.exp(-wider)), memory.log_factors(), atol=1e-3)
+
+
+def test_the_last_forecasts_are_remembered():
+    """A few members of each, whose squares sum to its variance on average; not those of padding or of windows without data."""
+    present, there = jnp.arange(9) < 7, jnp.ones(1, bool)
+    A = jax.random.normal(KEY, (9, SIZE)) * present[:, None]
+    new = Memory.new(SIZE, 1)
+    found = jax.vmap(lambda k: new.with_forecast(A, present, there, key=k).lagged)(jax.random.split(KEY, 4000))
+    np.testing.assert_allclose(jnp.mean(jnp.sum(found**2, axis=1), axis=0), jnp.sum(A**2, axis=0), rtol=0.05)
+    assert not np.any(found[:, EACH:])
+    assert np.all(jnp.any(found[:, :EACH] != 0, axis=2))
+    memory = new
+    for window in range(LAGS + 2):
+        memory = memory.with_forecast((window + 1.0) * A, present, there, key=KEY)
+    sizes = jnp.max(jnp.abs(memory.lagged), axis=1)
+    np.testing.assert_allclose(sizes[::EACH] / sizes[0], np.arange(LAGS + 2, 2, -1) / (LAGS + 2), rtol=1e-5)
+    same = memory.with_forecast(A, present, jnp.zeros(1, bool), key=KEY)
+    np.testing.assert_array_equal(same.lagged, memory.lagged)
+    few = new.with_forecast(A[:2], present[:2], there, key=KEY).lagged
+    np.testing.assert_allclose(jnp.sum(few**2, axis=0), jnp.sum(A[:2] ** 2, axis=0), rtol=1e-5)
+
+
+def test_earlier_forecasts_have_their_share_of_the_covariances():
+    here = system()
+    ensemble, observed = jax.random.normal(KEY, (5, SIZE)), here.observation.window(jnp.arange(6.0))
+    own = Moments.of(ensemble, jnp.ones(5, bool), observed)
+    lagged = jax.random.normal(jax.random.key(3), (8, SIZE))
+    blended = own.joined(lagged, observed).weighted(shared_out(jnp.array(0.3), 5, 8))
+    covariance = 0.7 * jnp.cov(ensemble.T) + 0.3 * lagged.T @ lagged
+    np.testing.assert_allclose(blended.A.T @ blended.A, covariance, atol=1e-5)
+    np.testing.assert_allclose(blended.S.T @ blended.S, covariance[::2, ::2] / 0.25, atol=1e-4)
+    np.testing.assert_allclose(blended.expected, jnp.diag(blended.S.T @ blended.S), rtol=1e-5)
+
+
+def test_what_members_do_not_span_is_in_their_spread(weights):
+    """Where earlier forecasts say that a variable is uncertain, members are pulled apart, no more than threefold."""
+    here = system()
+    base = pretrained.PretrainedEnNF.untrained(key=KEY).at(here)
+    ensemble, observed = jax.random.normal(KEY, (2, SIZE)), here.observation.window(jnp.zeros(6))
+    memory = base.begin().with_forecast(jnp.eye(4, SIZE), jnp.ones(4, bool), jnp.ones(1, bool), key=KEY)
+    memory = eqx.tree_at(lambda m: m.windows, memory, jnp.array(1.0))
+    plain, blended = (base.step(m, ensemble, observed, key=KEY)[0] for m in (base.begin(), memory))
+    growth = jnp.std(blended, axis=0) / jnp.std(plain, axis=0)
+    assert np.all(growth[:4] > 1.01)
+    assert np.all(growth < pretrained.MOST)
 
 
 def test_cycle_carries_the_memory_also_in_parts(weights):
@@ -216,7 +267,7 @@ def test_what_was_not_met_in_training_is_said_and_left_to_the_base(weights):
     ensemble, observed = jax.random.normal(KEY, (5, SIZE)), here.observation.window(jnp.arange(6.0))
     strange = eqx.tree_at(lambda f: f.units.scale, weights, jnp.full_like(weights.units.scale, 1e-4)).at(here)
     base = pretrained.PretrainedEnNF.untrained(key=KEY).at(here)
-    laws = lambda f: (f.log_radius, f.log_relaxation, f.log_doubt)  # noqa: E731
+    laws = lambda f: (f.log_radius, f.log_relaxation, f.log_doubt, f.log_share)  # noqa: E731
     base = eqx.tree_at(laws, base, laws(weights))
     everyone = jnp.ones(5, bool)
     posterior, memory = step(strange, ensemble, observed, everyone)

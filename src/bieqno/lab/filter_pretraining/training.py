@@ -20,7 +20,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from bieqno.assimilation import forecast
 from bieqno.assimilation.filters.learned.memory import Memory
 from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF
-from bieqno.assimilation.filters.learned.scale_free import Moments
 from bieqno.assimilation.objectives.against_truth import bounded_derivative, mean_and_crps
 from bieqno.lab.filter_pretraining.families import (
     advection,
@@ -248,8 +247,8 @@ def _seen(
         here = dataclasses.replace(student, around=world.around)
         observed = world.observe(run.truth, key=seen_key)
         present = jnp.arange(run.ensemble.shape[0]) < world.members
-        prior = Moments.of(forecast(world.model, run.ensemble, key=model_key), present, observed)
+        prior = forecast(world.model, run.ensemble, key=model_key)
         close = world.around.near.among(observed.mask)
-        return here.look(run.memory, prior, close, prior.known(close, observed.mask))[0]
+        return here.look(run.memory, prior, observed, present, close)[0].features
 
     return jax.lax.map(lambda each: one(*each), (worlds, runs, keys))

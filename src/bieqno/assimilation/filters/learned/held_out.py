@@ -14,11 +14,12 @@ from bieqno.assimilation.geometry import gaspari_cohn
 from bieqno.assimilation.krylov import root_and_gain
 from bieqno.assimilation.neighbourhoods import Stencil
 
-PLACES = 24  # where it is tried in each window, at most and drawn at random: the cost does not grow with the system
+PLACES = 16  # where it is tried in each window, at most and drawn at random: the cost does not grow with the system
 
 
 def held_out(
     prior: Moments,
+    columns: Float[Array, "s l"],
     close: Stencil,
     known: Bool[Array, "k n"],
     kinds: tuple[Int[Array, "n"], Int[Array, "m"]],
@@ -27,10 +28,11 @@ def held_out(
     *,
     key: PRNGKeyArray,
 ) -> Float[Array, "3 c"]:
-    """Return sums over some places, for each factor of the radius: of log variances, squared errors over them, and ones.
+    """Return sums over some places of log variances, squared errors over them, and ones.
 
-    Each is of the observation nearest to a variable, as the analysis of all others near it predicts that. Its kind is that of
-    the variable, for the radius of another pair of kinds says nothing about this one's.
+    Each is of the observation nearest to a variable, as the analysis of all others near it predicts that, with anomalies times
+    each of the `columns` and with each factor of the radius. Its kind is that of the variable, for the radius of another pair of
+    kinds says nothing about this one's.
     """
     nearest = jnp.argmax(known, axis=0)  # a stencil is in this order
     left = jnp.take_along_axis(close.indices, nearest[:, None], axis=1)[:, 0]
@@ -43,10 +45,12 @@ def held_out(
     taper = gaspari_cohn(jnp.broadcast_to(distance, radius.shape), radius)
     weight = jnp.where(others, jnp.sqrt(taper + TINY), 0)
     S, start = ((scale * weight)[..., None] * prior.S.T[near], scale * prior.S.T[left])
-    starts = jnp.broadcast_to(start, (len(weight), *start.shape))
-    flat = jnp.swapaxes(S, 2, 3).reshape(-1, S.shape[3], S.shape[2]), starts.reshape(-1, S.shape[3])
-    root, gain = root_and_gain(*flat)
-    predicted = jnp.sum(gain.reshape(weight.shape) * weight * prior.innovation[near], axis=-1)
-    variance = 1 + jnp.sum(root**2, axis=-1).reshape(predicted.shape)
+    S, start = (columns.reshape(-1, *[1] * (x.ndim - 1), x.shape[-1]) * x for x in (S, start))
+    starts = jnp.broadcast_to(start[:, None], (*S.shape[:3], S.shape[4]))
+    flat = jnp.swapaxes(S, 3, 4).reshape(-1, S.shape[4], S.shape[3]), starts.reshape(-1, S.shape[4])
+    root, gain = (x.reshape(-1, *weight.shape[1:2], x.shape[-1]) for x in root_and_gain(*flat))
+    weight = jnp.tile(weight, (len(columns), 1, 1))
+    predicted = jnp.sum(gain * weight * prior.innovation[near], axis=-1)
+    variance = 1 + jnp.sum(root**2, axis=-1)
     each = jnp.log(variance), (prior.innovation[left] - predicted) ** 2 / variance, jnp.ones_like(variance)
     return jnp.stack([jnp.sum(jnp.where(apt, x, 0), axis=1) for x in each])

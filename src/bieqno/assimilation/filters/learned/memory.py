@@ -11,7 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.assimilation.geometry import gaspari_cohn
 from bieqno.assimilation.neighbourhoods import Stencil
@@ -20,8 +20,10 @@ WINDOWS = 50.0  # after which a window counts 1/e
 BINS = 16  # of distance, from 0 to the radius within which observations are looked for
 RADII = tuple(np.geomspace(0.06, 3.0, 48).tolist())  # of tapers, in that unit, among which the best is chosen
 FACTORS = (0.35, 0.6, 1.0, 1.7, 2.8)  # of the radius, of which held-out observations say which is best
+SHARES = (0.4, 1.0, 2.5)  # and of the share of earlier forecasts in the covariances
+LAGS, EACH = 10, 4  # windows whose forecast anomalies are remembered, and how many of each
 SHARE = 0.3  # of what is held out that counts as independent
-PREFERENCE = 0.5  # deviation of the logarithm of the factor before anything was held out
+PREFERENCE = 0.5  # deviation of the logarithm of a factor before anything was held out
 LEAST, MOST, GRID = -1.5, 5.0, 40  # logarithms of variance ratios that are considered, and their number
 
 
@@ -36,13 +38,17 @@ class Memory(eqx.Module):
     spread: Float[Array, "n"]  # of the last analysis; 0 where there was none
     unfamiliar: Float[Array, ""]  # how far what was seen is from what was met in training; 0 within it, a running mean
     windows: Float[Array, ""]  # with observations that there were
-    held_out: Float[Array, "3 c"]  # by factors of the radius: log variances, squared errors over them, number
+    held_out: Float[Array, "3 c"]  # by factors of share and radius: log variances, squared errors over them, number
+    lagged: Float[Array, "l n"]  # anomalies of the last forecasts, the squares of each forecast's sum to its variance
 
     @classmethod
     def new(cls, variables: int, pairs: int) -> "Memory":
         """Remember nothing."""
         none, binned, zero = jnp.zeros(variables), jnp.zeros((pairs, BINS)), jnp.zeros(())
-        return cls(none, none, none, binned, binned, none, zero, zero, jnp.zeros((3, len(FACTORS))))
+        lagged = jnp.zeros((LAGS * EACH, variables))
+        return cls(
+            none, none, none, binned, binned, none, zero, zero, jnp.zeros((3, len(SHARES) * len(FACTORS))), lagged
+        )
 
     def with_correlations(
         self, square: Float[Array, "k n"], known: Bool[Array, "k n"], pair: Int[Array, "k n"], close: Stencil
@@ -82,16 +88,35 @@ class Memory(eqx.Module):
         fade = jnp.where(sums[2, 0] > 0, 1 - 1 / WINDOWS, 1.0)
         return eqx.tree_at(lambda m: m.held_out, self, jax.lax.stop_gradient(fade * self.held_out + sums))
 
-    def log_factor(self) -> Float[Array, ""]:
-        """Return the mean of the logarithm of the factor of the radius, after what was held out.
+    def with_forecast(
+        self, A: Float[Array, "N n"], present: Bool[Array, "N"], mask: Bool[Array, "m"], *, key: PRNGKeyArray
+    ) -> "Memory":
+        """Return the memory a window later, with a few random members' anomalies of this forecast in place of the oldest."""
+        chance, chosen = jax.lax.top_k(
+            jnp.where(present, jax.random.uniform(key, present.shape), -1), min(EACH, len(A))
+        )
+        drawn = jnp.minimum(jnp.sum(present), len(chosen))
+        own = jnp.where(chance[:, None] >= 0, A[chosen], 0) * jnp.sqrt(jnp.sum(present) / drawn)
+        own = jnp.pad(own, ((0, EACH - len(own)), (0, 0))).astype(self.lagged.dtype)
+        moved = jnp.where(jnp.any(mask), jnp.concatenate([own, self.lagged[:-EACH]]), self.lagged)
+        return eqx.tree_at(lambda m: m.lagged, self, jax.lax.stop_gradient(moved))
+
+    def climatology(self) -> Float[Array, "l n"]:
+        """Return anomalies whose squares sum to the mean variance of the last forecasts."""
+        return self.lagged / jnp.sqrt(jnp.clip(self.windows, 1, LAGS))
+
+    def log_factors(self) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Return the means of the logarithms of the factors of share and radius, after what was held out.
 
         By Bayes' rule, with the likelihood of a normal law whose variances are known up to one factor: it is the inflation that
-        sets this, and a radius is to be judged by where it puts the mean, and by the relative sizes of variances.
+        sets this, and share and radius are to be judged by where they put the mean, and by the relative sizes of variances.
         """
         variances, squares, number = self.held_out
         fit = -0.5 * (variances + number * jnp.log(jnp.maximum(squares, 1e-6) / jnp.maximum(number, 1)))
-        grid = jnp.log(jnp.asarray(FACTORS, fit.dtype))
-        return jax.nn.softmax(SHARE * fit - 0.5 * (grid / PREFERENCE) ** 2) @ grid
+        share, radius = jnp.meshgrid(*(jnp.log(jnp.asarray(x, fit.dtype)) for x in (SHARES, FACTORS)), indexing="ij")
+        prior = -0.5 * (share**2 + radius**2).ravel() / PREFERENCE**2
+        odds = jax.nn.softmax(SHARE * fit + prior)
+        return odds @ share.ravel(), odds @ radius.ravel()
 
     def reach(self, count: Float[Array, ""]) -> Float[Array, "pairs"]:
         """Return for each pair of kinds the radius of the taper that is best for covariances of so many members.

@@ -8,9 +8,10 @@ steers all of them for each variable; it begins at zero. Observations that are h
 
 import dataclasses
 import hashlib
+import math
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,9 +21,9 @@ from jaxtyping import Array, Bool, Float, PRNGKeyArray
 from bieqno import persistence
 from bieqno.arguments import checked
 from bieqno.assimilation.filters.learned.held_out import held_out
-from bieqno.assimilation.filters.learned.local_features import asinh
-from bieqno.assimilation.filters.learned.memory import Memory
-from bieqno.assimilation.filters.learned.scale_free import SEEN, TINY, ZERO, Moments, features, tapers
+from bieqno.assimilation.filters.learned.local_features import asinh, without_padding
+from bieqno.assimilation.filters.learned.memory import SHARES, Memory
+from bieqno.assimilation.filters.learned.scale_free import SEEN, TINY, ZERO, Moments, features, shared_out, tapers
 from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.assimilation.filters.transform import local_transforms
 from bieqno.assimilation.neighbourhoods import Candidates, Stencil
@@ -34,6 +35,8 @@ from bieqno.persistence import PersistenceError
 SIZE = 10.0  # ensemble size at which the laws of the base are given; they vary with its logarithm
 ANALYSED = 4  # numbers that the network sees of a variable after the base analysis
 FAR = 2.0  # largest logarithm of a factor by which the network changes anything
+MOST = 3.0  # factor by which the members' spread is raised to that of the analysis with earlier forecasts, at most
+LARGEST = math.log(0.6)  # of shares of earlier forecasts
 UNKNOWN = 1e6  # scale of what is seen before training: nothing is unfamiliar
 BEYOND = 5.0  # standard deviations of training beyond which something seen counts as unfamiliar
 
@@ -52,6 +55,8 @@ class PretrainedEnNF(eqx.Module):
     after: MLP
     units: Standardiser
     around: Surroundings | None = frozen()
+    # Of earlier forecasts in the covariances; filters that were saved before there were any have none.
+    log_share: Float[Array, "2"] = eqx.field(default_factory=lambda: jnp.array([-30.0, 0.0]))
 
     @classmethod
     def untrained(cls, *, width: int = 32, key: PRNGKeyArray) -> "PretrainedEnNF":
@@ -63,12 +68,13 @@ class PretrainedEnNF(eqx.Module):
         before, after = (eqx.tree_at(lambda m: m.layers[-1], *pair) for pair in zip(networks, last, strict=True))
         return cls(
             log_radius=jnp.zeros(2),
-            log_relaxation=jnp.array([jnp.log(0.35), -0.8]),
+            log_relaxation=jnp.array([jnp.log(0.25), -0.8]),
             log_doubt=jnp.log(0.2),
             before=before,
             after=after,
             units=_anything(),
             around=None,
+            log_share=jnp.array([jnp.log(0.03), -1.3]),
         )
 
     def trusting(self) -> "PretrainedEnNF":
@@ -114,20 +120,21 @@ class PretrainedEnNF(eqx.Module):
         if not close.indices.shape[1]:
             return ensemble, state
         here = jnp.ones(ensemble.shape[0], bool) if present is None else present
-        prior = Moments.of(ensemble, here, observed)
-        known = prior.known(close, observed.mask)
-        seen, ratio, log_radius, state = self.look(state, prior, close, known)
+        look, state = self.look(state, ensemble, observed, here, close)
+        prior, seen = look.prior, look.features
+        state = state.with_forecast(look.whole.A[: len(ensemble)], here, observed.mask, key=jax.random.fold_in(key, 5))
         outside = jnp.abs(seen - self.units.mean[:, None]) / self.units.scale[:, None]
         state = state.with_strange(jnp.mean(jnp.maximum(jnp.max(outside, axis=0) / BEYOND - 1, 0)), observed.mask)
         # In doubt the base alone.
         trust = FAR * jnp.exp(-state.unfamiliar)
         steered = trust * jnp.tanh(self.before(seen) / FAR)
         # The base analysis.
-        inflation, log_radius = jnp.exp(0.5 * ratio + steered[0]), log_radius + steered[1]
-        taper = tapers(close, log_radius + state.log_factor(), known)
+        inflation, log_radius = jnp.exp(0.5 * look.ratio + steered[0]), look.log_radius + steered[1]
+        taper = tapers(close, log_radius + look.log_factor, look.known)
+        fixed, settings = jax.lax.stop_gradient((look, (log_radius, inflation)))
         kinds, where = (around.variables, around.observations), jax.random.fold_in(key, 4)
-        fixed, *settings = jax.lax.stop_gradient((prior, log_radius, inflation))
-        state = state.with_held_out(held_out(fixed, close, known, kinds, *settings, key=where))
+        sums = held_out(fixed.whole, fixed.tried, close, look.known, kinds, *settings, key=where)
+        state = state.with_held_out(sums)
         weight = jnp.sqrt(taper + TINY).T * inflation[:, None]
         anomalies, shift = local_transforms(inflation * prior.A, prior.S, prior.innovation, close.indices, weight)
         shift = shift / inflation
@@ -138,28 +145,63 @@ class PretrainedEnNF(eqx.Module):
         corrected = trust * jnp.tanh(self.after(seen, analysed) / FAR)
         relaxation = jnp.exp(_law(self.log_relaxation, prior.count) + steered[2])
         stretch = jnp.exp(relaxation * shrunk + corrected[0])
-        members = _mixed(prior.root * stretch * anomalies, here, key=jax.random.fold_in(key, 3))
+        members = prior.root * stretch * _with_deviation(after, anomalies[: len(ensemble)], here)
+        members = _mixed(members, here, key=jax.random.fold_in(key, 3))
         values = around.within(prior.mean + shift * jnp.exp(corrected[1]) + members, ensemble, here)
         left = jax.lax.stop_gradient(jnp.where(jnp.any(observed.mask), stretch * after, prior.deviation))
         state = eqx.tree_at(lambda m: m.spread, state, left)
         return observed.or_prior(values.astype(ensemble.dtype), ensemble), state
 
     def look(
-        self, memory: Memory, prior: Moments, close: Stencil, known: Bool[Array, "k n"]
-    ) -> tuple[Float[Array, "f n"], Float[Array, "n"], Float[Array, "k n"], Memory]:
-        """Return what the network sees, variance ratio and radii of the base, and what is remembered after this window."""
+        self,
+        memory: Memory,
+        ensemble: Float[Array, "N n"],
+        observed: Observed,
+        present: Bool[Array, "N"],
+        close: Stencil,
+    ) -> tuple["Look", Memory]:
+        """Return what is known of a window before its analysis, and what is remembered after it."""
         around, near = self._known(), close.indices.T
+        own = Moments.of(ensemble, present, observed)
+        whole = own.joined(memory.climatology(), without_padding(ensemble, present, observed)[1])
+        log_share, log_factor = memory.log_factors()
+        tried = _law(self.log_share, own.count) + jnp.stack([log_share, *jnp.log(jnp.asarray(SHARES))])
+        share = jnp.where(memory.windows > 0, jnp.exp(jnp.minimum(tried, LARGEST)), 0)
+        columns = shared_out(share, *(len(x) for x in (ensemble, memory.lagged)))
+        prior, known = whole.weighted(columns[0]), own.known(close, observed.mask)
         pair = around.variables * around.kinds[1] + around.observations[near]
-        memory = jax.lax.stop_gradient(memory.with_correlations(prior.related(close), known, pair, close))
-        log_radius = jnp.log(memory.reach(prior.count) + 1e-3)[pair] + _law(self.log_radius, prior.count)
+        memory = jax.lax.stop_gradient(memory.with_correlations(own.related(close), known, pair, close))
+        log_radius = jnp.log(memory.reach(own.count) + 1e-3)[pair] + _law(self.log_radius, own.count)
         taper = tapers(close, log_radius, known)
         of_each = jnp.ones_like(prior.expected), prior.innovation**2, prior.expected
         number, squares, expected = (jnp.sum(taper * x[near], axis=0) for x in of_each)
         ratio, doubt = memory.variance_ratio(jnp.zeros_like(number), jnp.exp(self.log_doubt))
-        widest = jnp.max(log_radius, axis=0)
-        seen = features(prior, memory, (number, squares, expected), (ratio, doubt), widest)
-        after = jax.lax.stop_gradient(memory.with_innovations(number, squares, expected))
-        return seen, ratio, log_radius, after
+        sums, widest = (number, squares, expected), jnp.max(log_radius, axis=0)
+        seen = features(prior, own.tails(), memory, sums, (ratio, doubt), widest)
+        after = jax.lax.stop_gradient(memory.with_innovations(*sums))
+        return Look(known, whole, prior, columns[1:], seen, ratio, log_radius, log_factor), after
+
+
+class Look(NamedTuple):
+    """What is known of a window before its analysis."""
+
+    known: Bool[Array, "k n"]  # which of the observations near each variable there are
+    whole: Moments  # anomalies of the members and of earlier forecasts
+    prior: Moments  # the same, weighted by the share of the earlier ones
+    tried: Float[Array, "s l"]  # weights of anomalies for the shares of which held-out observations say which is best
+    features: Float[Array, "f n"]
+    ratio: Float[Array, "n"]  # logarithm of the forecasts' error variance over the ensemble's
+    log_radius: Float[Array, "k n"]
+    log_factor: Float[Array, ""]  # of the radius, from what was held out
+
+
+def _with_deviation(
+    deviation: Float[Array, "n"], anomalies: Float[Array, "N n"], present: Bool[Array, "N"]
+) -> Float[Array, "N n"]:
+    """Return the members' anomalies with a mean of zero and the deviation of all: what they do not span is in their spread."""
+    there = present[:, None]
+    centred = jnp.where(there, anomalies - jnp.sum(jnp.where(there, anomalies, 0), axis=0) / jnp.sum(present), 0)
+    return jnp.minimum(deviation / jnp.sqrt(jnp.sum(centred**2, axis=0) + ZERO), MOST) * centred
 
 
 def _anything() -> Standardiser:

@@ -42,6 +42,20 @@ class Moments(eqx.Module):
         S, d, count = S * shrink, d * shrink, jnp.sum(present, dtype=ensemble.dtype)
         return cls(count, x, A, jnp.sqrt(jnp.sum(A**2, axis=0) + ZERO), S, jnp.sum(S**2, axis=0), d)
 
+    def joined(self, lagged: Float[Array, "l n"], observed: Observed) -> "Moments":
+        """Return these moments with anomalies of earlier forecasts behind those of this one, all as they are."""
+        predicted = observed.predict(self.mean + jnp.concatenate([0 * lagged[:1], self.root * lagged]))
+        S = jnp.concatenate([self.S, observed.whiten(predicted[1:] - predicted[0]) / self.root])
+        shrink = resolved(S)
+        rows = jnp.concatenate([self.A, lagged]), self.deviation, S * shrink, self.expected, self.innovation * shrink
+        return Moments(self.count, self.mean, *rows)
+
+    def weighted(self, columns: Float[Array, "l"]) -> "Moments":
+        """Return the moments with anomalies times these factors."""
+        A, S = columns[:, None] * self.A, columns[:, None] * self.S
+        deviation, expected = jnp.sqrt(jnp.sum(A**2, axis=0) + ZERO), jnp.sum(S**2, axis=0)
+        return Moments(self.count, self.mean, A, deviation, S, expected, self.innovation)
+
     def related(self, close: Stencil) -> Float[Array, "k n"]:
         """Return the squares of the sample correlations of each variable with the predictions near it."""
         scaled = self.S / jnp.sqrt(self.expected + TINY)
@@ -64,8 +78,15 @@ def tapers(close: Stencil, log_radius: Float[Array, "k n"], known: Bool[Array, "
     return jnp.where(known, gaspari_cohn(jnp.broadcast_to(distance, known.shape), jnp.exp(log_radius)), 0)
 
 
+def shared_out(share: Float[Array, "*s"], own: int, lagged: int) -> Float[Array, "*s l"]:
+    """Return the factors of own and lagged anomalies under which the latter have a share of the covariances."""
+    earlier = jnp.arange(own + lagged) >= own
+    return jnp.sqrt(jnp.where(earlier, share[..., None], 1 - share[..., None]))
+
+
 def features(
     prior: Moments,
+    tails: tuple[Float[Array, ""], Float[Array, ""]],
     memory: Memory,
     sums: tuple[Float[Array, "n"], Float[Array, "n"], Float[Array, "n"]],
     consistency: tuple[Float[Array, "n"], Float[Array, "n"]],
@@ -81,7 +102,7 @@ def features(
     share, every = expected / jnp.maximum(number, 1e-3), jnp.ones_like(number)
     total, all_squares, all_expected = (jnp.sum(x) for x in sums)
     overall = all_expected / jnp.maximum(total, 1e-3)
-    skewness, kurtosis = prior.tails()
+    skewness, kurtosis = tails
     grown = jnp.log(prior.deviation / jnp.where(memory.spread > 0, memory.spread, prior.deviation))
     grown = jnp.clip(grown, -2, 2)
     fields = [
