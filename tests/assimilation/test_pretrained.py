@@ -144,8 +144,8 @@ def test_what_is_held_out_is_predicted_as_without_it(weights):
     close = filter.around.near.among(observed.mask)
     own = Moments.of(ensemble, jnp.ones(5, bool), observed)
     known = own.known(close, observed.mask)
-    prior = own.joined(jax.random.normal(jax.random.key(3), (2, SIZE)) / 2, observed)
     columns = shared_out(jnp.array([0.0, 0.4]), 5, 2)
+    prior = own.joined(jax.random.normal(jax.random.key(3), (2, SIZE)) / 2, observed, columns[1])
     kinds, inflation = (filter.around.variables, filter.around.observations), jnp.linspace(1, 1.5, SIZE)
     log_radius = jnp.broadcast_to(jnp.linspace(-1, 0.5, SIZE), known.shape)
     found = held_out(prior, columns, close, known, kinds, log_radius, inflation, key=KEY)
@@ -209,11 +209,39 @@ def test_earlier_forecasts_have_their_share_of_the_covariances():
     ensemble, observed = jax.random.normal(KEY, (5, SIZE)), here.observation.window(jnp.arange(6.0))
     own = Moments.of(ensemble, jnp.ones(5, bool), observed)
     lagged = jax.random.normal(jax.random.key(3), (8, SIZE))
-    blended = own.joined(lagged, observed).weighted(shared_out(jnp.array(0.3), 5, 8))
+    columns = shared_out(jnp.array(0.3), 5, 8)
+    blended = own.joined(lagged, observed, columns).weighted(columns)
     covariance = 0.7 * jnp.cov(ensemble.T) + 0.3 * lagged.T @ lagged
     np.testing.assert_allclose(blended.A.T @ blended.A, covariance, atol=1e-5)
     np.testing.assert_allclose(blended.S.T @ blended.S, covariance[::2, ::2] / 0.25, atol=1e-4)
     np.testing.assert_allclose(blended.expected, jnp.diag(blended.S.T @ blended.S), rtol=1e-5)
+
+
+def test_accurate_observations_count_as_much_with_a_memory():
+    """Without a share the memory of forecasts changes nothing, also where errors are lost in the rounding of the spread."""
+    here = System(lambda z: z, Observation(range(SIZE), 1e-3), jnp.zeros(SIZE), Places.grid(SIZE, period=float(SIZE)))
+    base = pretrained.PretrainedEnNF.untrained(key=KEY).at(here)
+    ensemble, observed = jax.random.normal(KEY, (10, SIZE)), here.observation.window(jnp.zeros(SIZE))
+    memory = base.begin().with_forecast(jnp.eye(4, SIZE), jnp.ones(4, bool), jnp.ones(1, bool), key=KEY)
+    memory = eqx.tree_at(lambda m: m.windows, memory, jnp.array(1.0))
+    none = eqx.tree_at(lambda f: f.log_share, base, jnp.array([-60.0, 0.0]))
+    new, with_memory, with_share = (
+        jnp.sqrt(jnp.mean(f.step(m, ensemble, observed, key=KEY)[0].mean(axis=0) ** 2))
+        for f, m in ((none, none.begin()), (none, memory), (base, memory))
+    )
+    assert float(with_memory) == pytest.approx(float(new), rel=1e-3)
+    assert float(with_share) < 1.5 * float(new)
+
+
+def test_an_operator_that_is_not_defined_everywhere_stays_finite():
+    here = System(lambda z: z, Observation(jnp.log, 0.1), jnp.ones(SIZE), Places.grid(SIZE, period=float(SIZE)))
+    filter = LocalEnNF.pretrained().at(here, Climate(jnp.ones((2, SIZE)), jnp.ones(SIZE), jnp.ones(SIZE)))
+    ensemble, observed = jnp.exp(jax.random.normal(KEY, (5, SIZE))), here.observation.window(jnp.zeros(SIZE))
+    memory = filter.begin().with_forecast(9 * jnp.eye(4, SIZE), jnp.ones(4, bool), jnp.ones(1, bool), key=KEY)
+    memory = eqx.tree_at(lambda m: m.windows, memory, jnp.array(1.0))
+    posterior, memory = filter.step(memory, ensemble, observed, key=KEY)
+    assert np.isfinite(posterior).all()
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(memory))
 
 
 def test_what_members_do_not_span_is_in_their_spread(weights):

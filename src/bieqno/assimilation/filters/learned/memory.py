@@ -39,7 +39,7 @@ class Memory(eqx.Module):
     unfamiliar: Float[Array, ""]  # how far what was seen is from what was met in training; 0 within it, a running mean
     windows: Float[Array, ""]  # with observations that there were
     held_out: Float[Array, "3 c"]  # by factors of share and radius: log variances, squared errors over them, number
-    lagged: Float[Array, "l n"]  # anomalies of the last forecasts, the squares of each forecast's sum to its variance
+    lagged: Float[Array, "l n"]  # of the last forecasts, whose squares sum to the variance of each on average
 
     @classmethod
     def new(cls, variables: int, pairs: int) -> "Memory":
@@ -101,7 +101,7 @@ class Memory(eqx.Module):
         moved = jnp.where(jnp.any(mask), jnp.concatenate([own, self.lagged[:-EACH]]), self.lagged)
         return eqx.tree_at(lambda m: m.lagged, self, jax.lax.stop_gradient(moved))
 
-    def climatology(self) -> Float[Array, "l n"]:
+    def lagged_anomalies(self) -> Float[Array, "l n"]:
         """Return anomalies whose squares sum to the mean variance of the last forecasts."""
         return self.lagged / jnp.sqrt(jnp.clip(self.windows, 1, LAGS))
 

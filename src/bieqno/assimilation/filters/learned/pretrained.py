@@ -3,7 +3,8 @@
 Nothing that it sees has a unit: innovations and spreads are in units of the observation error, distances in units of the
 network of observations. The base is an LETKF whose radius follows from the sample correlations, whose inflation before the
 analysis from the history of innovations, and after it from how much the spread shrank and from the ensemble size. A network
-steers all of them for each variable; it begins at zero. Observations that are held out correct the radius at last.
+steers all of them for each variable; it begins at zero. Covariances are hybrid: anomalies of earlier forecasts, a time-lagged
+ensemble, have a share of them. Observations that are held out correct this share and the radius at last.
 """
 
 import dataclasses
@@ -163,11 +164,11 @@ class PretrainedEnNF(eqx.Module):
         """Return what is known of a window before its analysis, and what is remembered after it."""
         around, near = self._known(), close.indices.T
         own = Moments.of(ensemble, present, observed)
-        whole = own.joined(memory.climatology(), without_padding(ensemble, present, observed)[1])
         log_share, log_factor = memory.log_factors()
         tried = _law(self.log_share, own.count) + jnp.stack([log_share, *jnp.log(jnp.asarray(SHARES))])
         share = jnp.where(memory.windows > 0, jnp.exp(jnp.minimum(tried, LARGEST)), 0)
         columns = shared_out(share, *(len(x) for x in (ensemble, memory.lagged)))
+        whole = own.joined(memory.lagged_anomalies(), without_padding(ensemble, present, observed)[1], columns[0])
         prior, known = whole.weighted(columns[0]), own.known(close, observed.mask)
         pair = around.variables * around.kinds[1] + around.observations[near]
         memory = jax.lax.stop_gradient(memory.with_correlations(own.related(close), known, pair, close))

@@ -26,6 +26,7 @@ class Moments(eqx.Module):
     S: Float[Array, "N m"]
     expected: Float[Array, "m"]  # variance of predictions
     innovation: Float[Array, "m"]
+    shrink: Float[Array, "m"]  # of S and innovation, for errors that are lost in the rounding of the spread
 
     @property
     def root(self) -> Float[Array, ""]:
@@ -40,21 +41,26 @@ class Moments(eqx.Module):
         S, d = observed.whiten(Y), observed.whiten((observed.value - y)[None])[0]
         shrink = resolved(S)
         S, d, count = S * shrink, d * shrink, jnp.sum(present, dtype=ensemble.dtype)
-        return cls(count, x, A, jnp.sqrt(jnp.sum(A**2, axis=0) + ZERO), S, jnp.sum(S**2, axis=0), d)
+        return cls(count, x, A, jnp.sqrt(jnp.sum(A**2, axis=0) + ZERO), S, jnp.sum(S**2, axis=0), d, shrink)
 
-    def joined(self, lagged: Float[Array, "l n"], observed: Observed) -> "Moments":
-        """Return these moments with anomalies of earlier forecasts behind those of this one, all as they are."""
-        predicted = observed.predict(self.mean + jnp.concatenate([0 * lagged[:1], self.root * lagged]))
-        S = jnp.concatenate([self.S, observed.whiten(predicted[1:] - predicted[0]) / self.root])
-        shrink = resolved(S)
-        rows = jnp.concatenate([self.A, lagged]), self.deviation, S * shrink, self.expected, self.innovation * shrink
-        return Moments(self.count, self.mean, *rows)
+    def joined(self, lagged: Float[Array, "l n"], observed: Observed, columns: Float[Array, "a"]) -> "Moments":
+        """Return these moments with lagged anomalies behind those of this forecast; `columns` say how much each counts in use."""
+        predicted = jax.lax.stop_gradient(
+            observed.predict(self.mean + jnp.concatenate([0 * lagged[:1], self.root * lagged]))
+        )
+        # An operator may not be defined that far from the mean, as a logarithm is not.
+        apart = predicted[1:] - predicted[0]
+        earlier = observed.whiten(jnp.where(jnp.isfinite(apart), apart, 0)) / self.root
+        S = jnp.concatenate([self.S / self.shrink, earlier])
+        shrink = resolved(columns[:, None] * S)
+        rows = jnp.concatenate([self.A, lagged]), self.deviation, S * shrink, self.expected
+        return Moments(self.count, self.mean, *rows, self.innovation / self.shrink * shrink, shrink)
 
     def weighted(self, columns: Float[Array, "l"]) -> "Moments":
         """Return the moments with anomalies times these factors."""
         A, S = columns[:, None] * self.A, columns[:, None] * self.S
         deviation, expected = jnp.sqrt(jnp.sum(A**2, axis=0) + ZERO), jnp.sum(S**2, axis=0)
-        return Moments(self.count, self.mean, A, deviation, S, expected, self.innovation)
+        return Moments(self.count, self.mean, A, deviation, S, expected, self.innovation, self.shrink)
 
     def related(self, close: Stencil) -> Float[Array, "k n"]:
         """Return the squares of the sample correlations of each variable with the predictions near it."""
