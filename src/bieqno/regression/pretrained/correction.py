@@ -89,7 +89,7 @@ def shipped_correction(inputs: int = 1) -> Correction:
 @lru_cache
 def _loaded(path: Path) -> Correction:
     if not path.exists():
-        raise PersistenceError(f"the pre-trained weights are not in {path}; train them with `make prior`")
+        raise PersistenceError(f"the pre-trained weights are not in {path}; install the package again")
     return persistence.load(path, known=[Correction])
 
 
