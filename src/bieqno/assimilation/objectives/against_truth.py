@@ -66,7 +66,9 @@ class AgainstTruth:
             raise TypeError(f"sizes are several ensemble sizes, such as (5, 10, 20), got {self.sizes!r}")
         truths = list(self.sizes.values()) if isinstance(self.sizes, Mapping) else []
         if not self.sizes or min(*self.sizes, *truths, 1) < 1:
-            raise ValueError(f"sizes name at least one ensemble size, or each with its number of truths, got {self.sizes}")
+            raise ValueError(
+                f"sizes name at least one ensemble size, or each with its number of truths, got {self.sizes}"
+            )
         if not isinstance(self.missing, Sequence) or len(self.missing) != 2:
             raise TypeError(f"missing is two shares, such as (0.0, 0.5), got {self.missing!r}")
         if not 0 <= self.missing[0] <= self.missing[1] <= 1:

@@ -89,7 +89,9 @@ def shipped_correction(inputs: int = 1) -> Correction:
 @lru_cache
 def _loaded(path: Path) -> Correction:
     if not path.exists():
-        raise PersistenceError(f"the pre-trained weights are not in {path}; install the package again")
+        raise PersistenceError(
+            f"the pre-trained weights are not in {path}; install the package again, or see docs/prior.md (`make prior`)"
+        )
     return persistence.load(path, known=[Correction])
 
 
