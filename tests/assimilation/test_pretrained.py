@@ -32,7 +32,7 @@ from bieqno.assimilation import (
 from bieqno.assimilation.filters.learned import pretrained
 from bieqno.assimilation.filters.learned.held_out import held_out
 from bieqno.assimilation.filters.learned.memory import BINS, EACH, FACTORS, LAGS, RADII, SHARES, Memory
-from bieqno.assimilation.filters.learned.scale_free import Moments, shared_out
+from bieqno.assimilation.filters.learned.scale_free import Moments, hybrid_weights
 from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.assimilation.geometry import gaspari_cohn
 from bieqno.assimilation.twin import window_keys
@@ -144,11 +144,11 @@ def test_what_is_held_out_is_predicted_as_without_it(weights):
     close = filter.around.near.among(observed.mask)
     own = Moments.of(ensemble, jnp.ones(5, bool), observed)
     known = own.known(close, observed.mask)
-    columns = shared_out(jnp.array([0.0, 0.4]), 5, 2)
-    prior = own.joined(jax.random.normal(jax.random.key(3), (2, SIZE)) / 2, observed, columns[1])
+    member_weights = hybrid_weights(jnp.array([0.0, 0.4]), 5, 2)
+    prior = own.joined(jax.random.normal(jax.random.key(3), (2, SIZE)) / 2, observed, member_weights[1])
     kinds, inflation = (filter.around.variables, filter.around.observations), jnp.linspace(1, 1.5, SIZE)
     log_radius = jnp.broadcast_to(jnp.linspace(-1, 0.5, SIZE), known.shape)
-    found = held_out(prior, columns, close, known, kinds, log_radius, inflation, key=KEY)
+    found = held_out(prior, member_weights, close, known, kinds, log_radius, inflation, key=KEY)
     offset = np.asarray(close.spread(jnp.abs(close.offset[..., 0]))) * np.ones(known.shape)
     wanted = np.zeros((3, 2, len(FACTORS)))
     for i in range(SIZE):
@@ -158,7 +158,7 @@ def test_what_is_held_out_is_predicted_as_without_it(weights):
         for k, c in np.ndindex(2, len(FACTORS)):
             radius = FACTORS[c] * np.exp(float(log_radius[0, i]))
             root = np.sqrt(np.asarray(gaspari_cohn(jnp.asarray(offset[others, i]), radius)))
-            S = np.asarray(inflation)[i] * np.asarray(prior.weighted(columns[k]).S)
+            S = np.asarray(inflation)[i] * np.asarray(prior.weighted(member_weights[k]).S)
             known_S = S[:, near[others]] * root
             rest = np.linalg.inv(np.eye(7) + known_S @ known_S.T)
             mean = S[:, j] @ rest @ known_S @ (root * np.asarray(prior.innovation)[near[others]])
@@ -209,8 +209,8 @@ def test_earlier_forecasts_have_their_share_of_the_covariances():
     ensemble, observed = jax.random.normal(KEY, (5, SIZE)), here.observation.window(jnp.arange(6.0))
     own = Moments.of(ensemble, jnp.ones(5, bool), observed)
     lagged = jax.random.normal(jax.random.key(3), (8, SIZE))
-    columns = shared_out(jnp.array(0.3), 5, 8)
-    blended = own.joined(lagged, observed, columns).weighted(columns)
+    member_weights = hybrid_weights(jnp.array(0.3), 5, 8)
+    blended = own.joined(lagged, observed, member_weights).weighted(member_weights)
     covariance = 0.7 * jnp.cov(ensemble.T) + 0.3 * lagged.T @ lagged
     np.testing.assert_allclose(blended.A.T @ blended.A, covariance, atol=1e-5)
     np.testing.assert_allclose(blended.S.T @ blended.S, covariance[::2, ::2] / 0.25, atol=1e-4)
@@ -254,7 +254,7 @@ def test_what_members_do_not_span_is_in_their_spread(weights):
     plain, blended = (base.step(m, ensemble, observed, key=KEY)[0] for m in (base.begin(), memory))
     growth = jnp.std(blended, axis=0) / jnp.std(plain, axis=0)
     assert np.all(growth[:4] > 1.01)
-    assert np.all(growth < pretrained.MOST)
+    assert np.all(growth < pretrained.MOST_RAISED)
 
 
 def test_cycle_carries_the_memory_also_in_parts(weights):

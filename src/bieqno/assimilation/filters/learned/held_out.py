@@ -19,7 +19,7 @@ PLACES = 16  # where it is tried in each window, at most and drawn at random: th
 
 def held_out(
     prior: Moments,
-    columns: Float[Array, "s l"],
+    member_weights: Float[Array, "s l"],
     close: Stencil,
     known: Bool[Array, "k n"],
     kinds: tuple[Int[Array, "n"], Int[Array, "m"]],
@@ -31,8 +31,8 @@ def held_out(
     """Return sums over some places of log variances, squared errors over them, and ones.
 
     Each is of the observation nearest to a variable, as the analysis of all others near it predicts that, with anomalies times
-    each of the `columns` and with each factor of the radius. Its kind is that of the variable, for the radius of another pair of
-    kinds says nothing about this one's.
+    each of the `member_weights` and with each factor of the radius. Its kind is that of the variable, for the radius of another
+    pair of kinds says nothing about this one's.
     """
     nearest = jnp.argmax(known, axis=0)  # a stencil is in this order
     left = jnp.take_along_axis(close.indices, nearest[:, None], axis=1)[:, 0]
@@ -45,11 +45,11 @@ def held_out(
     taper = gaspari_cohn(jnp.broadcast_to(distance, radius.shape), radius)
     weight = jnp.where(others, jnp.sqrt(taper + TINY), 0)
     S, start = ((scale * weight)[..., None] * prior.S.T[near], scale * prior.S.T[left])
-    S, start = (columns.reshape(-1, *[1] * (x.ndim - 1), x.shape[-1]) * x for x in (S, start))
+    S, start = (member_weights.reshape(-1, *[1] * (x.ndim - 1), x.shape[-1]) * x for x in (S, start))
     starts = jnp.broadcast_to(start[:, None], (*S.shape[:3], S.shape[4]))
     flat = jnp.swapaxes(S, 3, 4).reshape(-1, S.shape[4], S.shape[3]), starts.reshape(-1, S.shape[4])
     root, gain = (x.reshape(-1, *weight.shape[1:2], x.shape[-1]) for x in root_and_gain(*flat))
-    weight = jnp.tile(weight, (len(columns), 1, 1))
+    weight = jnp.tile(weight, (len(member_weights), 1, 1))
     predicted = jnp.sum(gain * weight * prior.innovation[near], axis=-1)
     variance = 1 + jnp.sum(root**2, axis=-1)
     each = jnp.log(variance), (prior.innovation[left] - predicted) ** 2 / variance, jnp.ones_like(variance)

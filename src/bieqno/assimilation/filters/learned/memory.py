@@ -39,7 +39,7 @@ class Memory(eqx.Module):
     unfamiliar: Float[Array, ""]  # how far what was seen is from what was met in training; 0 within it, a running mean
     windows: Float[Array, ""]  # with observations that there were
     held_out: Float[Array, "3 c"]  # by factors of share and radius: log variances, squared errors over them, number
-    lagged: Float[Array, "l n"]  # of the last forecasts, whose squares sum to the variance of each on average
+    lagged: Float[Array, "l n"]  # anomalies of the last forecasts; squares sum to the variance of each on average
 
     @classmethod
     def new(cls, variables: int, pairs: int) -> "Memory":

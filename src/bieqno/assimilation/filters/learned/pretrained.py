@@ -24,7 +24,7 @@ from bieqno.arguments import checked
 from bieqno.assimilation.filters.learned.held_out import held_out
 from bieqno.assimilation.filters.learned.local_features import asinh, without_padding
 from bieqno.assimilation.filters.learned.memory import SHARES, Memory
-from bieqno.assimilation.filters.learned.scale_free import SEEN, TINY, ZERO, Moments, features, shared_out, tapers
+from bieqno.assimilation.filters.learned.scale_free import SEEN, TINY, ZERO, Moments, features, hybrid_weights, tapers
 from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.assimilation.filters.transform import local_transforms
 from bieqno.assimilation.neighbourhoods import Candidates, Stencil
@@ -36,8 +36,8 @@ from bieqno.persistence import PersistenceError
 SIZE = 10.0  # ensemble size at which the laws of the base are given; they vary with its logarithm
 ANALYSED = 4  # numbers that the network sees of a variable after the base analysis
 FAR = 2.0  # largest logarithm of a factor by which the network changes anything
-MOST = 3.0  # factor by which the members' spread is raised to that of the analysis with earlier forecasts, at most
-LARGEST = math.log(0.6)  # of shares of earlier forecasts
+MOST_RAISED = 3.0  # largest factor by which members get the spread of the analysis with earlier forecasts
+LARGEST_SHARE = math.log(0.6)  # of shares of earlier forecasts
 UNKNOWN = 1e6  # scale of what is seen before training: nothing is unfamiliar
 BEYOND = 5.0  # standard deviations of training beyond which something seen counts as unfamiliar
 
@@ -166,10 +166,12 @@ class PretrainedEnNF(eqx.Module):
         own = Moments.of(ensemble, present, observed)
         log_share, log_factor = memory.log_factors()
         tried = _law(self.log_share, own.count) + jnp.stack([log_share, *jnp.log(jnp.asarray(SHARES))])
-        share = jnp.where(memory.windows > 0, jnp.exp(jnp.minimum(tried, LARGEST)), 0)
-        columns = shared_out(share, *(len(x) for x in (ensemble, memory.lagged)))
-        whole = own.joined(memory.lagged_anomalies(), without_padding(ensemble, present, observed)[1], columns[0])
-        prior, known = whole.weighted(columns[0]), own.known(close, observed.mask)
+        share = jnp.where(memory.windows > 0, jnp.exp(jnp.minimum(tried, LARGEST_SHARE)), 0)
+        member_weights = hybrid_weights(share, *(len(x) for x in (ensemble, memory.lagged)))
+        whole = own.joined(
+            memory.lagged_anomalies(), without_padding(ensemble, present, observed)[1], member_weights[0]
+        )
+        prior, known = whole.weighted(member_weights[0]), own.known(close, observed.mask)
         pair = around.variables * around.kinds[1] + around.observations[near]
         memory = jax.lax.stop_gradient(memory.with_correlations(own.related(close), known, pair, close))
         log_radius = jnp.log(memory.reach(own.count) + 1e-3)[pair] + _law(self.log_radius, own.count)
@@ -180,7 +182,7 @@ class PretrainedEnNF(eqx.Module):
         sums, widest = (number, squares, expected), jnp.max(log_radius, axis=0)
         seen = features(prior, own.tails(), memory, sums, (ratio, doubt), widest)
         after = jax.lax.stop_gradient(memory.with_innovations(*sums))
-        return Look(known, whole, prior, columns[1:], seen, ratio, log_radius, log_factor), after
+        return Look(known, whole, prior, member_weights[1:], seen, ratio, log_radius, log_factor), after
 
 
 class Look(NamedTuple):
@@ -202,7 +204,7 @@ def _with_deviation(
     """Return the members' anomalies with a mean of zero and the deviation of all: what they do not span is in their spread."""
     there = present[:, None]
     centred = jnp.where(there, anomalies - jnp.sum(jnp.where(there, anomalies, 0), axis=0) / jnp.sum(present), 0)
-    return jnp.minimum(deviation / jnp.sqrt(jnp.sum(centred**2, axis=0) + ZERO), MOST) * centred
+    return jnp.minimum(deviation / jnp.sqrt(jnp.sum(centred**2, axis=0) + ZERO), MOST_RAISED) * centred
 
 
 def _anything() -> Standardiser:

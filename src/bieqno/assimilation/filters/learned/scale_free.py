@@ -43,8 +43,8 @@ class Moments(eqx.Module):
         S, d, count = S * shrink, d * shrink, jnp.sum(present, dtype=ensemble.dtype)
         return cls(count, x, A, jnp.sqrt(jnp.sum(A**2, axis=0) + ZERO), S, jnp.sum(S**2, axis=0), d, shrink)
 
-    def joined(self, lagged: Float[Array, "l n"], observed: Observed, columns: Float[Array, "a"]) -> "Moments":
-        """Return these moments with lagged anomalies behind those of this forecast; `columns` say how much each counts in use."""
+    def joined(self, lagged: Float[Array, "l n"], observed: Observed, member_weights: Float[Array, "a"]) -> "Moments":
+        """Return these moments with lagged anomalies behind those of this forecast, in units for these weights."""
         predicted = jax.lax.stop_gradient(
             observed.predict(self.mean + jnp.concatenate([0 * lagged[:1], self.root * lagged]))
         )
@@ -52,13 +52,13 @@ class Moments(eqx.Module):
         apart = predicted[1:] - predicted[0]
         earlier = observed.whiten(jnp.where(jnp.isfinite(apart), apart, 0)) / self.root
         S = jnp.concatenate([self.S / self.shrink, earlier])
-        shrink = resolved(columns[:, None] * S)
+        shrink = resolved(member_weights[:, None] * S)
         rows = jnp.concatenate([self.A, lagged]), self.deviation, S * shrink, self.expected
         return Moments(self.count, self.mean, *rows, self.innovation / self.shrink * shrink, shrink)
 
-    def weighted(self, columns: Float[Array, "l"]) -> "Moments":
+    def weighted(self, member_weights: Float[Array, "l"]) -> "Moments":
         """Return the moments with anomalies times these factors."""
-        A, S = columns[:, None] * self.A, columns[:, None] * self.S
+        A, S = member_weights[:, None] * self.A, member_weights[:, None] * self.S
         deviation, expected = jnp.sqrt(jnp.sum(A**2, axis=0) + ZERO), jnp.sum(S**2, axis=0)
         return Moments(self.count, self.mean, A, deviation, S, expected, self.innovation, self.shrink)
 
@@ -84,7 +84,7 @@ def tapers(close: Stencil, log_radius: Float[Array, "k n"], known: Bool[Array, "
     return jnp.where(known, gaspari_cohn(jnp.broadcast_to(distance, known.shape), jnp.exp(log_radius)), 0)
 
 
-def shared_out(share: Float[Array, "*s"], own: int, lagged: int) -> Float[Array, "*s l"]:
+def hybrid_weights(share: Float[Array, "*s"], own: int, lagged: int) -> Float[Array, "*s l"]:
     """Return the factors of own and lagged anomalies under which the latter have a share of the covariances."""
     earlier = jnp.arange(own + lagged) >= own
     return jnp.sqrt(jnp.where(earlier, share[..., None], 1 - share[..., None]))
