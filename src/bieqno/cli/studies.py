@@ -44,9 +44,9 @@ def report(
         Path | None, typer.Option(help="Write a smaller page and all numbers as JSON to this folder.")
     ] = None,
 ) -> None:
-    """Make report.html again from stored results, without computing anything; or what is kept of them.
+    """Make report.html again from stored results, without computing anything; or a smaller page and numbers to keep.
 
-    Examples: bieqno report runs / bieqno report runs --keep docs/results
+    Examples: bieqno report runs / bieqno report runs --keep docs/results / bieqno report docs/results --keep docs/results
     """
     from bieqno.lab.report.kept import keep_results
     from bieqno.lab.report.page import write_page

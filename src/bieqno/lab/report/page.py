@@ -99,7 +99,7 @@ def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]], most_numbe
     sections = [_section(result, figures, charts, most_numbers) for result, figures in results]
     judged = judge_all(result for result, _ in results)
     verdicts = [one.finding.verdict for one in judged]
-    names = [escape(result.experiment) for result, _ in results]
+    names = [result.experiment for result, _ in results]
     return Template(asset("page.html")).substitute(
         style=asset("page.css"),
         scripts=scripts(charts),
@@ -107,7 +107,7 @@ def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]], most_numbe
         halves="\n".join(halves),
         counts=", ".join(_verdict(one, f"{verdicts.count(one)} ") for one in get_args(Verdict) if one in verdicts),
         claims="\n".join(_claim(one) for one in judged),
-        navigation="\n".join(f'<a href="#{name}">{name}</a>' for name in names),
+        navigation="\n".join(f'<a href="#{escape(name)}">{escape(_about(name).title)}</a>' for name in names),
         sections="\n".join(sections),
         origins="\n".join(_origin(result) for result, _ in results),
     )
@@ -142,11 +142,17 @@ def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]],
         elif figures and not result.arrays:  # kept without its arrays: its first figure as it was drawn
             source, name = result.experiment, next(iter(figures))
             shown = _still_figure([figures[name]], *title_and_caption(name))
+    texts = {"title": half.title, "sentence": half.sentence, "rest": half.rest}
     return Template(asset("half.html")).substitute(
-        {key: escape(text) for key, text in (("title", half.title), ("sentence", half.sentence), ("rest", half.rest))},
+        {key: _text(text) for key, text in texts.items()},
+        losses="".join(f"<li>{_text(loss)}</li>" for loss in half.losses),
         figure=shown,
         source=f'<a href="#{escape(source)}">{escape(half.study)}</a>' if source else escape(half.study),
     )
+
+
+def _text(text: str) -> str:
+    return escape(text).replace(" %", "&nbsp;%")
 
 
 def _claim(judged: Judged) -> str:
