@@ -55,7 +55,7 @@ def report(
 
 
 def run(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="As `bieqno list` shows them; or all, but demo.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="As `bieqno list` shows them; all: all but demo.")],
     preset: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all random numbers.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("runs"),

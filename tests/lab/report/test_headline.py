@@ -71,9 +71,7 @@ def test_published_numbers_and_ties_are_told(mixed):
 
 def test_studies_without_a_tuned_opponent_are_named(mixed):
     alone = filters(("EnNF", 2, 0.9, 0), name="standard")
-    assert (
-        "Without a tuned opponent, so not counted: standard." in next(headlines([mixed, alone])).rest
-    )
+    assert "Without a tuned opponent, so not counted: standard." in next(headlines([mixed, alone])).rest
     assert "not counted" not in next(headlines([mixed])).rest
 
 

@@ -1,7 +1,7 @@
 """The first screen: one figure and its summary for filters, and one for regression, computed from the results.
 
-"Ours" are the methods that the package trains; the paper's own forms are scored among the claims. In each case the best of ours is
-compared with the best tuned opponent, on data that no method was trained or tuned on. Diverged runs count before the error.
+"Ours" are the methods that the package trains; the paper's own forms are scored among the claims. In each case the best of ours
+is compared with the best tuned opponent, on data that no method was trained or tuned on. Diverged runs count before the error.
 """
 
 import math
@@ -84,9 +84,9 @@ def headlines(results: Iterable[Result]) -> Iterator[Headline]:
     if any(duels.values()):
         first = max((name for name in duels if duels[name]), key=lambda name: _breadth(studies[name]))
         chart = errors(studies[first], [_unseen(studies[first])[0].protocol or ""], 340)
-        told = _headline("Filters", first, duels, chart)
+        half = _headline("Filters", first, duels, chart)
         published = list(_filter_duels(studies[first], _published))
-        yield told._replace(sentence=told.sentence + _beside_published(published))
+        yield half._replace(sentence=half.sentence + _beside_published(published))
     rest = {name: part for name, part in studies.items() if not pivots.protocols(part)}
     # Real records are scored by what filters predict, beside other predictions; they are no regression.
     duels = {name: list(_regression_duels(part)) for name, part in rest.items() if not part.select(metric="calibrated")}
@@ -190,10 +190,7 @@ def _filter_duels(part: Result, opponent: Callable[[str], bool] | None = None) -
 
 
 def _breadth(part: Result) -> tuple[bool, int, int]:
-    """Return whether others have published on a study, and how many tuned opponents and published numbers one chart of it shows.
-
-    Whoever wins; each opponent counts at each size.
-    """
+    """Return whether others have published on a study, and the largest numbers of tuned and published points in one chart."""
     rows = _unseen(part)
     kinds = [[row for row in rows if kind(row.method)] for kind in (_tuned_filter, _published)]
     tuned, published = (Counter(row.protocol for row in some).values() for some in kinds)

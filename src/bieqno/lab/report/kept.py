@@ -28,10 +28,7 @@ _MOST_BYTES = 200_000  # of a figure as PNG
 
 
 def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -> Path:
-    """Write the page and the numbers of all results in a folder to another one, beside those kept earlier; return the page.
-
-    With one folder for both, write the page again from what is kept.
-    """
+    """Write the page and the numbers of all results to `kept`, beside those kept earlier; of the same folder the page alone."""
     target = Path(kept)
     again = target.resolve() == Path(folder).resolve() and any(_ours(path) for path in target.glob("*.json"))
     found = [] if again else results_in(folder)

@@ -142,9 +142,8 @@ def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]],
         elif figures and not result.arrays:  # kept without its arrays: its first figure as it was drawn
             source, name = result.experiment, next(iter(figures))
             shown = _still_figure([figures[name]], *title_and_caption(name))
-    texts = {"title": half.title, "sentence": half.sentence, "rest": half.rest}
     return Template(asset("half.html")).substitute(
-        {key: _text(text) for key, text in texts.items()},
+        {key: _text(getattr(half, key)) for key in ("title", "sentence", "rest")},
         losses="".join(f"<li>{_text(loss)}</li>" for loss in half.losses),
         figure=shown,
         source=f'<a href="#{escape(source)}">{escape(half.study)}</a>' if source else escape(half.study),
