@@ -90,10 +90,7 @@ def place_of(study: str) -> int:
 
 
 def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]], most_numbers: float = math.inf) -> str:
-    """Return the page of some results, each with its figures as PNG by name.
-
-    A figure of the studies that is drawn from more than `most_numbers` is shown as its PNG alone.
-    """
+    """Return the page of results with figures as PNG by name; a live figure of more than `most_numbers` is shown as PNG."""
     charts: dict[str, Chart] = {}
     halves = [_half(half, results, charts) for half in headlines(result for result, _ in results)]
     sections = [_section(result, figures, charts, most_numbers) for result, figures in results]
@@ -122,9 +119,13 @@ def _origin(result: Result) -> str:
     system = config.get("platform", {}).get("system", "unknown system")
     code = f"bieqno {version['bieqno']}, commit {config.get('commit') or 'unknown'}"
     made = f"{code}, JAX {version['jax']}, Python {version['python']}, {system}"
-    commands = "; ".join(part["command"] for part in (config, *config.get("parts", ())) if "command" in part)
+    commands = "; ".join(_commands(result))
     cells = (result.preset, config.get("started", ""), took, made, commands)
     return f'<tr><th scope="row">{escape(result.experiment)}</th>{"".join(f"<td>{escape(c)}</td>" for c in cells)}</tr>'
+
+
+def _commands(result: Result) -> list[str]:
+    return [part["command"] for part in (result.config, *result.config.get("parts", ())) if "command" in part]
 
 
 def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]], charts: dict[str, Chart]) -> str:
@@ -186,11 +187,11 @@ def _section(result: Result, figures: Mapping[str, bytes], charts: dict[str, Cha
             about = _about(name)
             shown.append(f"<h3>{escape(about.title)} <small>{escape(name)}</small></h3><p>{escape(about.question)}</p>")
             shown.append(f"<p><b>The paper claims:</b> {escape(about.claim)}</p>")
-        shown.append('<h4 class="what">What was measured here</h4>' + html_tables(part))
+        shown.append('<h4 class="what">Results</h4>' + html_tables(part))
         shown += _figures(result, name, part, figures, charts, most_numbers)
     about = _about(result.experiment)
     texts = {"title": about.title, "question": about.question, "claim": about.claim, "seed": result.seed}
-    texts |= {"name": result.experiment, "preset": result.preset, "command": result.config.get("command", "")}
+    texts |= {"name": result.experiment, "preset": result.preset, "command": "\n".join(_commands(result))}
     texts["settings"] = json.dumps(result.config, indent=1)
     escaped = {key: escape(str(text)) for key, text in texts.items()}
     return Template(asset("section.html")).substitute(escaped, parts="\n".join(shown))
