@@ -222,7 +222,7 @@ class LocalEnNF(eqx.Module):
         prior = prior_of(ensemble, present, observed, around, self.climate)
         size = jnp.log(prior.count / SIZE)
         log_radius, log_inflation = (law[0] + law[1] * size for law in (self.log_radius, self.log_inflation))
-        near, sums = taper(close, _bounded(log_radius)), self.innovation_sums.weights(close)
+        near, sums = taper(close, _bounded(log_radius)), self.innovation_sums.table(close)
         kinds = jax.nn.one_hot(around.variables, self.climate.scale.shape[0]).T
         seen = seen_fields(prior, observed.mask, close, near, sums, kinds)
         # Both are zero at SIZE members. The first tells few members apart, the second many.
@@ -260,18 +260,14 @@ class LocalEnNF(eqx.Module):
         before, after = (prior.root * a / s for a, s in ((prior.anomalies, prior.spread), (anomalies, spread)))
         there = stencil_sum(weights, jnp.stack([before, move], axis=1), beside)
         mean = jnp.broadcast_to(prior.mean, before.shape)
-        elements = jnp.stack([before, after, move, mean, there[:, 0], there[:, 1]], axis=-1)
-
-        def at_variable(element: Float[Array, "N f"], context: Float[Array, "c"]) -> Float[Array, "N"]:
-            return self.operator(element, context=context, mask=prior.present)[:, 0]
-
-        return jax.vmap(at_variable, in_axes=(1, 1), out_axes=1)(elements, context)
+        elements = jnp.stack([before, after, move, mean, there[:, 0], there[:, 1]])
+        return self.operator.many(elements, context, prior.present)[0]
 
     def _noise(self, prior: Prior, weights: Float[Array, "k _"], white: Float[Array, "N n"]) -> Float[Array, "N n"]:
         """Return standard normal fields, one per member present, smooth as learned, with a mean of zero."""
         beside = self.neighbourhoods.beside
         weights = weights / jnp.sqrt(jnp.sum(weights**2, axis=0) + TINY)
-        noise = jnp.sum(weights * white[:, beside.indices.T], axis=1)
+        noise = jnp.sum(weights.T[..., None] * white.T[beside.indices], axis=1).T
         here = prior.present[:, None]
         return jnp.where(here, noise - jnp.sum(jnp.where(here, noise, 0), axis=0) / prior.count, 0)
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from bieqno.assimilation.filters.transform import products
 from bieqno.assimilation.geometry import gaspari_cohn
 from bieqno.assimilation.neighbourhoods import Neighbourhoods, Stencil
 from bieqno.assimilation.observation import Observed
@@ -102,7 +103,7 @@ def seen_fields(
     mask: Bool[Array, "m"],
     close: Stencil,
     taper: Float[Array, "k _"],
-    weights: Float[Array, "c k _"],
+    weights: Float[Array, "P k c"],
     kinds: Float[Array, "p n"],
 ) -> Float[Array, "f n"]:
     """Return what is seen at each variable before the analysis: moments, ensemble size, its kind, and the observations near it.
@@ -118,11 +119,10 @@ def seen_fields(
         jnp.sum(taper * (present * values)[near], axis=0)
         for values in (jnp.ones_like(variance), innovation**2, variance / (1 + variance))
     )
-    plain, related = jnp.split(weights, 2)
-    scaled = prior.factor / jnp.sqrt(1 + variance)
-    correlation = jnp.sum(prior.anomalies[:, None] * scaled[:, near], axis=0) / prior.spread
+    plain, related = jnp.split(weights, 2, axis=-1)
+    correlation = products(prior.anomalies, prior.factor / jnp.sqrt(1 + variance), close.indices) / prior.spread
     terms = taper * innovation[near]
-    sums = jnp.concatenate([jnp.sum(plain * terms, axis=1), jnp.sum(related * (terms * correlation), axis=1)])
+    sums = jnp.concatenate([close.sums(plain, terms), close.sums(related, terms * correlation)])
     sums = sums / jnp.sqrt(1 + number)
     facts = [
         prior.mean,
