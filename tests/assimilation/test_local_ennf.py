@@ -23,7 +23,7 @@ from bieqno.assimilation import (
     save_filter,
 )
 from bieqno.assimilation.filters import transform
-from bieqno.assimilation.filters.learned import local
+from bieqno.assimilation.filters.learned import local_update
 from bieqno.assimilation.filters.wrappers import mirrored
 from bieqno.assimilation.neighbourhoods import Stencil, near_radius, spacing
 from bieqno.operators import Standardiser
@@ -65,7 +65,7 @@ def all_scales(filter):
 @pytest.fixture(autouse=True)
 def _silence(monkeypatch):
     """No noise, which is not the same for members in another order."""
-    monkeypatch.setattr(local, "NOISE", 0.0)
+    monkeypatch.setattr(local_update, "NOISE", 0.0)
 
 
 @cache

@@ -191,7 +191,7 @@ class EquivariantOperator(eqx.Module):
         blocks = -(-sets // block)
         cut = (jnp.pad(x, ((0, 0),) * (x.ndim - 1) + ((0, blocks * block - sets),)) for x in (elements, context))
         parts = tuple(jnp.moveaxis(x.reshape(*x.shape[:-1], blocks, block), -2, 0) for x in cut)
-        found = jnp.moveaxis(jax.lax.map(lambda part: self._many(*part, mask), parts), 0, -2)
+        found = jnp.moveaxis(jax.lax.map(lambda part: self._many(part[0], part[1], mask), parts), 0, -2)
         return found.reshape(*found.shape[:2], -1)[..., :sets]
 
     def _many(
@@ -200,7 +200,7 @@ class EquivariantOperator(eqx.Module):
         networks, pool = (self.embed_self, self.interaction.embed, self.fit), self.interaction.pool
         plain = all(isinstance(net, MLP) and net.features is None and len(net.layers) > 1 for net in networks)
         if not plain or not isinstance(pool, MeanPool) or pool.count:
-            each = jax.vmap(lambda rows, c: self(rows, context=c, mask=mask), in_axes=(2, 1), out_axes=2)
+            each: Any = jax.vmap(lambda rows, c: self(rows, context=c, mask=mask), in_axes=(2, 1), out_axes=2)
             return jnp.moveaxis(each(jnp.moveaxis(elements, 0, 1), context), 1, 0)
         own, other, fit = cast(tuple[MLP, MLP, MLP], networks)
         here = mask[:, None]

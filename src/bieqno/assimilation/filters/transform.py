@@ -125,11 +125,14 @@ def local_transforms(
     innovation: Float[Array, "m"],
     near: Int[Array, "n k"],
     weight: Float[Array, "n k"],
+    *,
+    tolerance: float = 0.0,
 ) -> tuple[Float[Array, "N n"], Float[Array, "n"]]:
     """Return anomalies after a local analysis of each variable, and the increments of the mean.
 
     A and S are the anomalies of variables and predictions, S and the innovation in units of the error; `weight` is the
-    square root of the taper for each of the observations `near` a variable. Anomalies of zero may pad the members.
+    square root of the taper for each of the observations `near` a variable. Anomalies of zero may pad the members. They are
+    exact to rounding, or to a larger `tolerance`.
     """
     # One row per observation, the innovation behind the anomalies: a neighbourhood is a gather of rows.
     rows = jnp.concatenate([S, innovation[None]]).T
@@ -138,7 +141,7 @@ def local_transforms(
         a: Float[Array, "b N"], near: Int[Array, "b k"], weight: Float[Array, "b k"]
     ) -> tuple[Float[Array, "b N"], Float[Array, "b"]]:
         local = rows[near] * weight[..., None]
-        root, gain = root_and_gain(jnp.swapaxes(local[..., :-1], 1, 2), a)
+        root, gain = root_and_gain(jnp.swapaxes(local[..., :-1], 1, 2), a, tolerance)
         # The mean moves by a^T (I + S S^T)^-1 S d, the same for all members.
         return root, jnp.sum(gain * local[..., -1], axis=1)
 
