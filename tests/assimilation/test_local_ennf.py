@@ -169,7 +169,7 @@ def test_padding_changes_nothing(filter, members):
 def test_the_ensemble_size_scales_what_the_networks_say(filter):
     """Not at the size that scales are relative to."""
     plain = eqx.tree_at(all_scales, filter, replace_fn=jnp.zeros_like)
-    for members, same in ((int(local.SIZE), True), (N, False), (1, False)):
+    for members, same in ((int(local_update.SIZE), True), (N, False), (1, False)):
         prior = jax.random.normal(jax.random.key(3), (members, SIZE))
         found, expected = (analyse(one, prior, VALUE, around(OBSERVED)) for one in (filter, plain))
         assert np.allclose(found, expected, **CLOSE) == same

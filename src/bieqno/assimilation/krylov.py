@@ -10,7 +10,7 @@ eigen-decompositions by LAPACK take several times as long (`benchmarks/filters.p
 """
 
 from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -36,13 +36,13 @@ def root_nodes() -> tuple[np.ndarray, np.ndarray]:
 
 
 def bidiagonalise(
-    factors: Float[Array, "b N m"], starts: Float[Array, "b N"], steps: int, tolerance: float | Float[Array, "b"] = 0.0
+    factors: Float[Array, "b N m"], starts: Float[Array, "b N"], steps: int
 ) -> tuple[Float[Array, "b s N"], Float[Array, "b s m"], Float[Array, "b s"], Float[Array, "b s"], Int[Array, ""]]:
     """Orthonormal rows U and V, diagonal and subdiagonal of ``B = U S V^T``, and the number of steps that it took.
 
     The first row of U is the start, scaled. Element k of the subdiagonal is to the left of element k of the diagonal; the
-    first is zero. Stops early, with zeros for the rest, when ``(I + S S^T) x = start`` is solved to the tolerance for all of
-    the batch, which is explicit for that reason: mapped one by one, the loop would copy its whole state at every step.
+    first is zero. Stops early, with zeros for the rest, when ``(I + S S^T) x = start`` is solved to rounding for all of the
+    batch, which is explicit for that reason: mapped one by one, the loop would copy its whole state at every step.
     """
     dtype = factors.dtype
     eps = float(np.finfo(dtype).eps)
@@ -76,7 +76,7 @@ def bidiagonalise(
     first = unit(starts, jnp.zeros_like(ones))[1]
     begin = (jnp.array(0), *tables, first, jnp.zeros((batch, size), dtype), ones, ones)
     used, U, V, diagonal, below, *_ = jax.lax.while_loop(
-        lambda carry: (carry[0] < steps) & jnp.any(carry[-1] > jnp.maximum(tolerance, 4 * eps)), advance, begin
+        lambda carry: (carry[0] < steps) & (jnp.max(carry[-1]) > 4 * eps), advance, begin
     )
     return U, V, diagonal, below[:, :-1], used
 
@@ -110,25 +110,20 @@ def solve_bidiagonal(
     return jnp.moveaxis(x, 0, 2), jnp.moveaxis(alpha * x * shares, 0, 2)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
+@jax.custom_vjp
 def root_and_gain(
-    factors: Float[Array, "b N m"], vectors: Float[Array, "b N"], tolerance: float = 0.0
+    factors: Float[Array, "b N m"], vectors: Float[Array, "b N"]
 ) -> tuple[Float[Array, "b N"], Float[Array, "b m"]]:
     """``(I + S S^T)^(-1/2) a`` and ``S^T (I + S S^T)^(-1) a`` for every S of `factors` and a of `vectors`.
 
-    Exact to rounding, or to a larger tolerance. Rows of zeros in both, members that are padding, change nothing. Can be
-    differentiated, once, in reverse mode.
+    Rows of zeros in both, members that are padding, change nothing. Can be differentiated, once, in reverse mode.
 
     Example:
         >>> root, gain = root_and_gain(jnp.array([[[2.0], [0.0]]]), jnp.array([[1.0, 1.0]]))
         >>> [round(float(x), 4) for x in (root[0, 0], root[0, 1], gain[0, 0])]
         [0.4472, 1.0, 0.4]
     """
-    return _root_and_gain(factors, vectors, _of_each(tolerance, vectors))
-
-
-def _of_each(tolerance: float, vectors: Float[Array, "b N"]) -> Float[Array, "b"]:
-    return jnp.full(len(vectors), tolerance, vectors.dtype)
+    return _root_and_gain(factors, vectors)
 
 
 def _one_batch_after_another(function: Callable[..., tuple[Array, Array]]) -> Callable[..., tuple[Array, Array]]:
@@ -152,16 +147,13 @@ def _one_batch_after_another(function: Callable[..., tuple[Array, Array]]) -> Ca
 
 
 def _shifted(
-    factors: Float[Array, "b N m"],
-    vectors: Float[Array, "b N"],
-    shifts: Float[Array, "q"],
-    tolerance: Float[Array, "b"],
+    factors: Float[Array, "b N m"], vectors: Float[Array, "b N"], shifts: Float[Array, "q"]
 ) -> tuple[Float[Array, "b q s"], Float[Array, "b q s"], Float[Array, "b s N"], Float[Array, "b s m"]]:
     """Return coefficients x, y and bases U, V of ``X = (shift + S S^T)^-1 a = x U`` and ``S^T X = y V``, all shifts at once."""
     _, count, size = factors.shape
     # In a program for any number of members the loop finds its end by itself; its tables are as long as they may have to be.
     steps = min(count, size + 1) if isinstance(count, int) else size + 1
-    U, V, diagonal, below, used = bidiagonalise(factors, vectors, steps, tolerance)
+    U, V, diagonal, below, used = bidiagonalise(factors, vectors, steps)
     x, y = solve_bidiagonal(diagonal, below, shifts, used)
     norms = jnp.linalg.norm(vectors, axis=1)[:, None, None]
     return norms * x, norms * y, U, V
@@ -174,21 +166,15 @@ def _quadrature(dtype: DTypeLike) -> tuple[Array, Array]:
 
 
 @_one_batch_after_another
-def _root_and_gain(
-    factors: Float[Array, "b N m"], vectors: Float[Array, "b N"], tolerance: Float[Array, "b"]
-) -> tuple[Array, Array]:
+def _root_and_gain(factors: Float[Array, "b N m"], vectors: Float[Array, "b N"]) -> tuple[Array, Array]:
     shifts, weights = _quadrature(vectors.dtype)
-    x, y, U, V = _shifted(factors, vectors, shifts, tolerance)
+    x, y, U, V = _shifted(factors, vectors, shifts)
     return jnp.einsum("q,bqs,bsn->bn", weights, x[:, 1:], U), jnp.einsum("bs,bsm->bm", y[:, 0], V)
 
 
 @_one_batch_after_another
 def _transposed(
-    factors: Float[Array, "b N m"],
-    vectors: Float[Array, "b N"],
-    root: Float[Array, "b N"],
-    gain: Float[Array, "b m"],
-    tolerance: Float[Array, "b"],
+    factors: Float[Array, "b N m"], vectors: Float[Array, "b N"], root: Float[Array, "b N"], gain: Float[Array, "b m"]
 ) -> tuple[Array, Array]:
     """Return the derivatives by S and a of a function of root and gain, from those by root and gain.
 
@@ -198,7 +184,7 @@ def _transposed(
     shifts, weights = _quadrature(vectors.dtype)
     # Three right-hand sides as one batch: a third of the program to compile.
     begins = jnp.concatenate([vectors, root, jnp.einsum("bnm,bm->bn", factors, gain)])
-    x, y, U, V = _shifted(jnp.tile(factors, (3, 1, 1)), begins, shifts, jnp.tile(tolerance, 3))
+    x, y, U, V = _shifted(jnp.tile(factors, (3, 1, 1)), begins, shifts)
     X, Y, Z = jnp.split(jnp.einsum("bqs,bsn->bqn", x, U), 3)
     SX, SY, SZ = jnp.split(jnp.einsum("bqs,bsm->bqm", y, V), 3)
     left = jnp.concatenate([-weights[:, None] * Y[:, 1:], -weights[:, None] * X[:, 1:], X[:, :1], -Z[:, :1]], axis=1)
@@ -207,6 +193,6 @@ def _transposed(
 
 
 root_and_gain.defvjp(
-    lambda factors, vectors, tolerance: (root_and_gain(factors, vectors, tolerance), (factors, vectors)),
-    lambda tolerance, kept, derivatives: _transposed(*kept, *derivatives, _of_each(tolerance, kept[1])),
+    lambda factors, vectors: (_root_and_gain(factors, vectors), (factors, vectors)),
+    lambda kept, derivatives: _transposed(*kept, *derivatives),
 )

@@ -104,14 +104,6 @@ class Stencil(eqx.Module):
             return jnp.tensordot(last, (pattern == jnp.arange(len(table))[:, None]).astype(table.dtype), 1)
         return last[..., pattern]
 
-    def sums(self, table: Float[Array, "P k c"], values: Float[Array, "k n"]) -> Float[Array, "c n"]:
-        """Return sums of what is near each place, with weights that were made for each pattern, several channels at once."""
-        if len(table) > FEW:
-            return jnp.einsum("nkc,kn->cn", table[self.pattern], values)
-        found = jnp.tensordot(jnp.moveaxis(table, 2, 1), values, 1)  # of all patterns
-        here = (self.pattern == jnp.arange(len(table))[:, None]).astype(found.dtype)
-        return found[0] if len(table) == 1 else jnp.sum(found * here[:, None], axis=0)
-
 
 class Candidates(eqx.Module):
     """Places that may be observed, of which a few are at any one time: what is near is looked for in each window.

@@ -184,19 +184,14 @@ class EquivariantOperator(eqx.Module):
         self, elements: Float[Array, "p n s"], context: Float[Array, "c s"], mask: Bool[Array, "n"]
     ) -> Float[Array, "q n s"]:
         """Apply the operator to `s` sets of one size and one mask, each with a context of its own, some at a time."""
-        sets, size = elements.shape[2], elements.shape[1]
+        _, size, sets = elements.shape
         block = max(1, TOGETHER // max(size, 1)) if isinstance(size, int) else sets
-        if sets <= block:
-            return self._many(elements, context, mask)
-        blocks = -(-sets // block)
-        cut = (jnp.pad(x, ((0, 0),) * (x.ndim - 1) + ((0, blocks * block - sets),)) for x in (elements, context))
-        parts = tuple(jnp.moveaxis(x.reshape(*x.shape[:-1], blocks, block), -2, 0) for x in cut)
-        found = jnp.moveaxis(jax.lax.map(lambda part: self._many(part[0], part[1], mask), parts), 0, -2)
-        return found.reshape(*found.shape[:2], -1)[..., :sets]
-
-    def _many(
-        self, elements: Float[Array, "p n s"], context: Float[Array, "c s"], mask: Bool[Array, "n"]
-    ) -> Float[Array, "q n s"]:
+        if sets > block:
+            padding = (0, -sets % block)
+            cut = jnp.pad(elements, ((0, 0), (0, 0), padding)), jnp.pad(context, ((0, 0), padding))
+            parts = tuple(jnp.moveaxis(x.reshape(*x.shape[:-1], -1, block), -2, 0) for x in cut)
+            found = jax.lax.map(lambda part: self.many(part[0], part[1], mask), parts)
+            return jnp.moveaxis(found, 0, -2).reshape(found.shape[1], size, -1)[..., :sets]
         networks, pool = (self.embed_self, self.interaction.embed, self.fit), self.interaction.pool
         plain = all(isinstance(net, MLP) and net.features is None and len(net.layers) > 1 for net in networks)
         if not plain or not isinstance(pool, MeanPool) or pool.count:

@@ -1,14 +1,11 @@
 """The ensemble transform Kalman filter with the symmetric root (Bishop et al. 2001), and its local form (Hunt et al. 2007)."""
 
-from collections.abc import Callable
-from typing import Any
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from bieqno.arguments import checked
 from bieqno.assimilation.geometry import Neighbours, gaspari_cohn
@@ -125,15 +122,13 @@ def local_transforms(
     innovation: Float[Array, "m"],
     near: Int[Array, "n k"],
     weight: Float[Array, "n k"],
-    *,
-    tolerance: float = 0.0,
 ) -> tuple[Float[Array, "N n"], Float[Array, "n"]]:
     """Return anomalies after a local analysis of each variable, and the increments of the mean.
 
     A and S are the anomalies of variables and predictions, S and the innovation in units of the error; `weight` is the
-    square root of the taper for each of the observations `near` a variable. Anomalies of zero may pad the members. They are
-    exact to rounding, or to a larger `tolerance`.
+    square root of the taper for each of the observations `near` a variable. Anomalies of zero may pad the members.
     """
+    (count, size), reach = A.shape, near.shape[1]
     # One row per observation, the innovation behind the anomalies: a neighbourhood is a gather of rows.
     rows = jnp.concatenate([S, innovation[None]]).T
 
@@ -141,29 +136,19 @@ def local_transforms(
         a: Float[Array, "b N"], near: Int[Array, "b k"], weight: Float[Array, "b k"]
     ) -> tuple[Float[Array, "b N"], Float[Array, "b"]]:
         local = rows[near] * weight[..., None]
-        root, gain = root_and_gain(jnp.swapaxes(local[..., :-1], 1, 2), a, tolerance)
+        root, gain = root_and_gain(jnp.swapaxes(local[..., :-1], 1, 2), a)
         # The mean moves by a^T (I + S S^T)^-1 S d, the same for all members.
         return root, jnp.sum(gain * local[..., -1], axis=1)
 
-    root, shift = _in_chunks(analyse, A.T, near, weight)
-    return root.T, shift
-
-
-def products(A: Float[Array, "N n"], S: Float[Array, "N m"], near: Int[Array, "n k"]) -> Float[Array, "k n"]:
-    """Return the products of each variable's anomalies with those of each of the predictions near it."""
-    rows = S.T
-    return _in_chunks(lambda a, near: jnp.einsum("bkN,bN->bk", rows[near], a), A.T, near).T
-
-
-def _in_chunks(function: Callable[..., Any], *parts: Shaped[Array, "n _"]) -> Any:
-    """Apply a function of anomalies and neighbours, one row per variable, to so many rows that they stay in the cache."""
-    (size, count), reach = parts[0].shape, parts[1].shape[1]
     known = count if isinstance(count, int) else EXPORTED
     chunk = min(size, max(1, CHUNK // (known * reach)))
     chunks = -(-size // chunk)
+    parts: tuple[Array, ...] = (A.T, near, weight)
     if chunks == 1:
-        return function(*parts)
-    padding = ((0, chunks * chunk - size), (0, 0))
-    cut = tuple(jnp.pad(x, padding).reshape(chunks, chunk, x.shape[1]) for x in parts)
-    found = jax.lax.map(lambda part: function(*part), cut)
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:size], found)
+        root, shift = analyse(*parts)
+    else:
+        padding = ((0, chunks * chunk - size), (0, 0))
+        parts = tuple(jnp.pad(x, padding).reshape(chunks, chunk, -1) for x in parts)
+        root, shift = jax.lax.map(lambda part: analyse(*part), parts)
+        root, shift = root.reshape(-1, count)[:size], shift.reshape(-1)[:size]
+    return root.T, shift

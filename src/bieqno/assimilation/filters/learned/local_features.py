@@ -8,12 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from bieqno.assimilation.filters.transform import products
 from bieqno.assimilation.geometry import gaspari_cohn
 from bieqno.assimilation.neighbourhoods import Neighbourhoods, Stencil
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import Standardiser
 
+AT_A_TIME = 64  # variables whose observations are gathered together, and stay in the cache
 LEAST = 1e-5  # spread, in units of the climate, below which an ensemble counts as collapsed
 
 
@@ -103,7 +103,7 @@ def seen_fields(
     mask: Bool[Array, "m"],
     close: Stencil,
     taper: Float[Array, "k _"],
-    weights: Float[Array, "P k c"],
+    weights: Float[Array, "c k _"],
     kinds: Float[Array, "p n"],
 ) -> Float[Array, "f n"]:
     """Return what is seen at each variable before the analysis: moments, ensemble size, its kind, and the observations near it.
@@ -119,10 +119,11 @@ def seen_fields(
         jnp.sum(taper * (present * values)[near], axis=0)
         for values in (jnp.ones_like(variance), innovation**2, variance / (1 + variance))
     )
-    plain, related = jnp.split(weights, 2, axis=-1)
-    correlation = products(prior.anomalies, prior.factor / jnp.sqrt(1 + variance), close.indices) / prior.spread
-    terms = taper * innovation[near]
-    sums = jnp.concatenate([close.sums(plain, terms), close.sums(related, terms * correlation)])
+    rows, columns = (prior.factor / jnp.sqrt(1 + variance)).T, (close.indices, prior.anomalies.T)
+    correlation = jax.lax.map(lambda x: rows[x[0]] @ x[1], columns, batch_size=AT_A_TIME).T / prior.spread
+    (plain, related), terms = jnp.split(weights, 2), taper * innovation[near]
+    pairs, shared = ((plain, terms), (related, terms * correlation)), weights.shape[-1] == 1  # by all places
+    sums = jnp.concatenate([w[..., 0] @ x if shared else jnp.sum(w * x, axis=1) for w, x in pairs])
     sums = sums / jnp.sqrt(1 + number)
     facts = [
         prior.mean,

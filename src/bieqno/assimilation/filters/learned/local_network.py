@@ -48,13 +48,10 @@ class StencilSum(eqx.Module):
         """Return the length of a place code."""
         return BUMPS * dimensions + sum(self.kinds)
 
-    def table(self, stencil: Stencil) -> Float[Array, "P k c"]:
-        """Return the weights of each channel for every pattern of the stencil."""
-        return jnp.moveaxis(self.kernel(place_code(stencil, *self.kinds)) * stencil.present, 0, -1)
-
     def weights(self, stencil: Stencil) -> Float[Array, "c k _"]:
         """Return the weights of each channel for every place; one column where all places see the same."""
-        return jnp.moveaxis(stencil.spread(self.table(stencil)), 1, 0)
+        made = self.kernel(place_code(stencil, *self.kinds)) * stencil.present
+        return jnp.moveaxis(stencil.spread(jnp.moveaxis(made, 0, -1)), 1, 0)
 
 
 def stencil_sum(

@@ -1,6 +1,7 @@
 """The update of the local ensemble neural filter, step by step: features, base analysis, correction, transform."""
 
 import math
+from typing import TypeAlias
 
 import equinox as eqx
 import jax
@@ -18,22 +19,10 @@ SIZE = 10.0  # ensemble size at which the settings of the base are given; they v
 NOISE = 0.02  # spread of the noise before training, as a share of that of the analysis
 STEP = 0.1  # unit of a correction of the mean, in units of the climate, for ensembles that have collapsed
 FAR = 5.0  # largest logarithm of a radius, an inflation or a noise, in their units
-ENOUGH = 1e-5  # largest relative error of the base analysis, which is corrected by far more
 TINY = 1e-12  # keeps the root of a taper of zero differentiable
 
 
-class Analysis(eqx.Module):
-    """The base analysis: anomalies after the transform, their spread, and the increment of the mean."""
-
-    anomalies: Float[Array, "N n"]
-    spread: Float[Array, "n"]
-    shift: Float[Array, "n"]
-
-    def seen(self, prior: Prior) -> Float[Array, "4 n"]:
-        """Return what the correction is told of it: increments in units of the spread and of the climate, and the spread."""
-        # Three times an increment, a third of a logarithm of orders of magnitude: to the size of the other fields.
-        ratio = jnp.log(self.spread / prior.spread)
-        return jnp.stack([asinh(self.shift / prior.spread), asinh(3 * self.shift), ratio, jnp.log(self.spread) / 3])
+Base: TypeAlias = tuple[Float[Array, "N n"], Float[Array, "n"], Float[Array, "n"]]  # anomalies, spread, increments
 
 
 class AbstractLocalUpdate(eqx.Module):
@@ -84,28 +73,22 @@ class AbstractLocalUpdate(eqx.Module):
         log_radius, log_inflation = (law[0] + law[1] * size for law in (self.log_radius, self.log_inflation))
         # Both are zero at SIZE members. The first tells few members apart, the second many.
         whole = jnp.stack([3 * (1 / jnp.sqrt(prior.count) - 1 / math.sqrt(SIZE)), size])
-        seen = self._features(prior, observed, close, log_radius)
+        near, sums = taper(close, _bounded(log_radius)), self.innovation_sums.weights(close)
+        kinds = jax.nn.one_hot(around.variables, self.climate.scale.shape[0]).T
+        seen = seen_fields(prior, observed.mask, close, near, sums, kinds)
         steered = self.steering(seen, whole, around.beside)
-        base = _base_analysis(prior, close, log_radius + steered[0])
-        corrected = self.correction(jnp.concatenate([seen, base.seen(prior)]), whole, around.beside)
+        base, told = _base_analysis(prior, close, log_radius + steered[0])
+        corrected = self.correction(jnp.concatenate([seen, told]), whole, around.beside)
         values = self._transformed(prior, base, log_inflation + steered[1] + corrected[0], corrected[1:], white)
         values = self._within_extent(
             values * self.climate.scale[around.variables] + self.climate.mean[around.variables]
         )
         return observed.or_prior(values.astype(ensemble.dtype), ensemble)
 
-    def _features(
-        self, prior: Prior, observed: Observed, close: Stencil, log_radius: Float[Array, ""]
-    ) -> Float[Array, "f n"]:
-        """Return what is seen at each variable, of observations within the base's radius."""
-        near, sums = taper(close, _bounded(log_radius)), self.innovation_sums.table(close)
-        kinds = jax.nn.one_hot(self.neighbourhoods.variables, self.climate.scale.shape[0]).T
-        return seen_fields(prior, observed.mask, close, near, sums, kinds)
-
     def _transformed(
         self,
         prior: Prior,
-        base: Analysis,
+        base: Base,
         log_inflation: Float[Array, "n"],
         corrected: Float[Array, "_ n"],
         white: Float[Array, "N n"],
@@ -115,16 +98,16 @@ class AbstractLocalUpdate(eqx.Module):
         beside = self.beside.weights(self.neighbourhoods.beside)
         moved = self._moved(prior, base, context, beside[:2]) + moves
         noise = NOISE * _bounded(log_noise) * self._noise(prior, beside[2], white)
-        mean = prior.mean + base.shift + STEP * step
-        return mean + prior.root * _bounded(log_inflation) * base.anomalies + base.spread * (moved + noise)
+        anomalies, spread, shift = base
+        mean = prior.mean + shift + STEP * step
+        return mean + prior.root * _bounded(log_inflation) * anomalies + spread * (moved + noise)
 
     def _moved(
-        self, prior: Prior, base: Analysis, context: Float[Array, "c n"], weights: Float[Array, "2 k _"]
+        self, prior: Prior, base: Base, context: Float[Array, "c n"], weights: Float[Array, "2 k _"]
     ) -> Float[Array, "N n"]:
         """Return what the equivariant operator adds to each member, in units of the spread of the analysis."""
         beside, move = self.neighbourhoods.beside, asinh(prior.move)
-        pairs = (prior.anomalies, prior.spread), (base.anomalies, base.spread)
-        before, after = (prior.root * a / s for a, s in pairs)
+        before, after = (prior.root * a / s for a, s in ((prior.anomalies, prior.spread), base[:2]))
         there = stencil_sum(weights, jnp.stack([before, move], axis=1), beside)
         mean = jnp.broadcast_to(prior.mean, before.shape)
         elements = jnp.stack([before, after, move, mean, there[:, 0], there[:, 1]])
@@ -146,12 +129,16 @@ class AbstractLocalUpdate(eqx.Module):
         return jnp.clip(values, mean - far, mean + far)
 
 
-def _base_analysis(prior: Prior, close: Stencil, log_radius: Float[Array, "n"]) -> Analysis:
-    """Return the local ensemble transform of each variable, with a radius of its own."""
+def _base_analysis(prior: Prior, close: Stencil, log_radius: Float[Array, "n"]) -> tuple[Base, Float[Array, "4 n"]]:
+    """Return the local ensemble transform, with a radius for each variable, and what the correction is told of it."""
     near = jnp.broadcast_to(taper(close, _bounded(log_radius)), close.indices.T.shape)
-    given = prior.anomalies, prior.factor, prior.innovation, close.indices, jnp.sqrt(near + TINY).T
-    anomalies, shift = local_transforms(*given, tolerance=ENOUGH)
-    return Analysis(anomalies, jnp.sqrt(jnp.sum(anomalies**2, axis=0) + LEAST**2), shift)
+    weight = jnp.sqrt(near + TINY).T
+    anomalies, shift = local_transforms(prior.anomalies, prior.factor, prior.innovation, close.indices, weight)
+    spread = jnp.sqrt(jnp.sum(anomalies**2, axis=0) + LEAST**2)
+    # Three times an increment, a third of a logarithm of orders of magnitude: to the size of the other fields.
+    ratio = jnp.log(spread / prior.spread)
+    told = jnp.stack([asinh(shift / prior.spread), asinh(3 * shift), ratio, jnp.log(spread) / 3])
+    return (anomalies, spread, shift), told
 
 
 def _bounded(log: Float[Array, "*s"]) -> Float[Array, "*s"]:
