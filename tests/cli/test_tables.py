@@ -125,6 +125,7 @@ def test_several_targets_keep_their_names(bieqno, table, tmp_path):
         ("a,y\nUlm,2\n", ("--target", "y"), "no column of numbers left"),
         ("a,y\n1,2\n", ("--target", "y", "--inputs", "a,y"), "cannot be among the inputs"),
         ("a,y\n,2\n1,\n", ("--target", "y"), "'a' of"),
+        ("a,b,y\n1,,2\n2,,3\n3,,4\n", ("--target", "y", "--inputs", "a,b"), "'b' of"),
         ("a,y\n1,\n2,\n", ("--target", "y"), "every row of"),
         ("a,y\n1,2\n2,3\n", ("--target", "y"), "minimum of 3"),
         ("a,y\n1,2,3\n1,2,3\n", ("--target", "y"), "do all rows have 2 values?"),
@@ -139,6 +140,16 @@ def test_wrong_tables_are_one_clear_line(bieqno, tmp_path, content, arguments, s
     assert said in done.err
     assert "Traceback" not in done.err
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_an_empty_column_is_left_out_with_a_warning(bieqno, tmp_path):
+    rows = [f"{number},,{number % 3}" for number in range(12)]
+    (tmp_path / "table.csv").write_text("\n".join(["a,b,y", *rows]))
+    done = bieqno("fit", tmp_path / "table.csv", "--target", "y", "--out", tmp_path / "model.bieqno")
+    assert done.code == 0, done.err
+    assert "column 'b' of" in done.err
+    assert "is empty and is left out" in done.err
+    assert load_regressor(tmp_path / "model.bieqno").feature_names_in_.tolist() == ["a"]
 
 
 @pytest.mark.parametrize(

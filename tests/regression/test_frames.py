@@ -41,6 +41,19 @@ def test_columns_become_numbers():
     assert FrameEncoder.of(dates).encode(dates)[:, -1].tolist() == [0, 1, 0]
 
 
+def test_a_column_without_any_value_is_left_out_with_a_warning():
+    found, y = frame()
+    for nothing in (np.nan, None, pd.NaT):
+        with pytest.warns(UserWarning, match="column 'rain' holds no value and is left out"):
+            encoder = FrameEncoder.of(found.assign(rain=nothing))
+        for later in (nothing, 3.0, "much"):
+            assert not encoder.encode(found.assign(rain=later))[:, -1].any()
+    with pytest.warns(UserWarning, match="column 'rain' holds no value"):
+        fitted = PretrainedGGPRegressor().fit(found.assign(rain=np.nan), y)
+    plain = PretrainedGGPRegressor().fit(found, y)
+    np.testing.assert_allclose(fitted.predict(found.assign(rain=np.nan)), plain.predict(found), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [

@@ -112,6 +112,11 @@ def training_columns(
         raise ValueError(f"{name!r} is to be predicted, so it cannot be among the inputs")
     values = numbers(frame, [*chosen, *targets], source, categories)
     values = values[complete_rows(values[targets], source)]
+    for name in (name for name in tuple(chosen) if not values[name].notna().any()):
+        if inputs is not None or len(chosen) == 1:
+            raise ValueError(f"column {name!r} of {source} is empty; name other columns with --inputs")
+        warn(f"column {name!r} of {source} is empty and is left out")
+        chosen, values = [other for other in chosen if other != name], values.drop(columns=name)
     gaps = values[chosen].isna().sum()
     if gaps.any():
         each = ", ".join(f"{name}: {count}" for name, count in gaps.items() if count)
@@ -119,8 +124,6 @@ def training_columns(
         warn(
             f"{count} of {len(values)} rows of {source} lack an input; a missing value counts as a value of its own ({each})"
         )
-    for name in (name for name in chosen if not values[name].notna().any()):
-        raise ValueError(f"column {name!r} of {source} is empty; name other columns with --inputs")
     for name in (name for name in values if values[name].nunique() == 1 and values[name].notna().all()):
         if name in targets:
             raise ValueError(f"column {name!r} of {source} has the same value everywhere: there is nothing to predict")

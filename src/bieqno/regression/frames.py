@@ -6,6 +6,7 @@ day where the data cover enough of them. A missing number becomes the median, wi
 from lacked it; if none did, predictions are averaged over what it may be.
 """
 
+import warnings
 from datetime import UTC
 from typing import Any
 
@@ -31,14 +32,15 @@ class Column(eqx.Module):
     def of(cls, name: str, values: Any) -> "Column":
         """Find out what a column holds."""
         kind, found = _read(name, values)
+        if all(_missing(value) for value in found):
+            warnings.warn(f"column {name!r} holds no value and is left out", UserWarning, stacklevel=8)
+            return cls(name, "category", ("",), True, np.zeros(0), ())  # zeros, whatever a prediction has there
         if kind == "category":
             there = [str(value) for value in found if value is not None]
-            own, counts = np.unique(np.array(there or [""]), return_counts=True)
+            own, counts = np.unique(np.array(there), return_counts=True)
             levels = tuple(sorted(str(level) for level in own[np.argsort(-counts, kind="stable")][:MOST_LEVELS]))
             return cls(name, kind, levels, len(there) < len(found), np.zeros(0), ())
         there = found[~np.isnan(found)]
-        if not len(there):
-            raise ValueError(f"column {name!r} holds no value")
         periods: tuple[float, ...] = ()
         if kind == "time":
             days = np.ptp(there)
@@ -170,7 +172,7 @@ def _in_utc(time: Any) -> Any:
 
 def _missing(value: Any) -> bool:
     """Return whether a value is None, NaN, or what pandas has in their place, which is equal to nothing."""
-    return value is None or type(value).__name__ in ("NAType", "NaTType") or value != value
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)
 
 
 def _finite(name: str, numbers: Float[np.ndarray, "n"]) -> Float[np.ndarray, "n"]:
