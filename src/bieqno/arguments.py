@@ -214,14 +214,14 @@ def _misfit(shape: tuple[Any, ...], axes: list[str], sizes: dict[str, Any]) -> s
     """Return the shape that is expected, or None if it is this one; remember the sizes that have names."""
     several = [axis for axis in axes if axis == "..." or axis.startswith("*")]
     known = {axis: size for axis, size in sizes.items() if axis in axes}
-    told = f"({', '.join(axes)})" + "".join(f" with {axis} = {size}" for axis, size in known.items())
+    wanted = f"({', '.join(axes)})" + "".join(f" with {axis} = {size}" for axis, size in known.items())
     if several:
-        return told if len(shape) < len(axes) - 1 else None
+        return wanted if len(shape) < len(axes) - 1 else None
     if len(shape) != len(axes):
-        return told
+        return wanted
     pairs = [(axis, size) for axis, size in zip(axes, shape, strict=True) if not axis.startswith("_")]
     if any((int(axis) if axis.isdigit() else sizes.get(axis, size)) != size for axis, size in pairs):
-        return told
+        return wanted
     sizes.update({axis: size for axis, size in pairs if axis.isidentifier()})
     return None
 

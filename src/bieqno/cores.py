@@ -71,7 +71,7 @@ class OneThread:
 
 
 def _take_control() -> None:
-    """Let this thread set limits: since version 3.7 threadpoolctl heeds only the thread that did so before."""
+    """Let this thread set limits: since version 3.7 threadpoolctl accepts only the thread that did so before."""
     from threadpoolctl import OpenBLASController
 
     clear = getattr(OpenBLASController, "clear_controlling_thread", None)

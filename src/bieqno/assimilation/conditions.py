@@ -25,7 +25,7 @@ def conditions_of(system: System) -> Conditions:
         ('components', 0.5, 0.25)
     """
     observation = system.observation
-    plain = isinstance(observation.operator, Components)  # whichever they are: places tell where
+    plain = isinstance(observation.operator, Components)  # whichever they are: places say where
     with jax.ensure_compile_time_eval():  # also where a filter is used inside `jit`
         error = jnp.mean(observation.error.std(observation.operator(system.state)))
     name = "components" if plain else fingerprint(observation.operator)[:12]

@@ -95,7 +95,7 @@ class AbstractDensity(AbstractLaw):
     def _refuse(self) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} has no error covariance; a filter that assumes Gaussian errors takes "
-            "observed.gaussian(ensemble), and one that honours the law observed.log_weights(ensemble)"
+            "observed.gaussian(ensemble), and one that uses the law itself observed.log_weights(ensemble)"
         )
 
     def whiten(self, rows: Rows, reference: Values, mask: Mask) -> Rows:

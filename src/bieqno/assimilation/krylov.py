@@ -129,7 +129,7 @@ def root_and_gain(
 def _one_batch_after_another(function: Callable[..., tuple[Array, Array]]) -> Callable[..., tuple[Array, Array]]:
     """Make a mapped function take its batches in turn, each in the cache and with an end of its own, unless all are small.
 
-    Mapped as one, all would go on until the last is done, copying what they have: 64 truths took three times as long.
+    Mapped as one, all would continue until the last is done, copying what they have: 64 truths took three times as long.
     """
     mappable = jax.custom_batching.custom_vmap(function)
 

@@ -57,7 +57,7 @@ class Lessons(eqx.Module):
                     f"lessons have one (windows, members, variables) for all, got {kinds[0]} and {kinds[1]}"
                 )
             if not eqx.tree_equal(several[0].observation, other.observation):
-                raise ValueError("lessons of different observing systems cannot be joined; teach with the same one")
+                raise ValueError("lessons of different observing systems cannot be joined; use the same one")
         numbered = [eqx.tree_at(lambda x: x.teacher, x, jnp.full_like(x.teacher, k)) for k, x in enumerate(several)]
         return cls(
             **{name: jnp.concatenate([getattr(x, name) for x in numbered]) for name in ARRAYS},
@@ -85,7 +85,7 @@ def teach(filter: Filter, system: System, trials: Trials, *, lost: float = 0.5, 
     errors = np.asarray(jax.vmap(relative_rmse)(trials.twins.truth, means))
     sound = np.flatnonzero((np.asarray(runs.diverged) < 0) & (errors <= lost))
     if not sound.size:
-        raise ValueError(f"all {len(errors)} runs of the teacher diverged or lost the truth: it has nothing to teach")
+        raise ValueError(f"all {len(errors)} runs of the teacher diverged or lost the truth: none is left to imitate")
 
     def kept(series: Array) -> Array:
         return series[sound].reshape(sound.size * series.shape[1], *series.shape[2:])

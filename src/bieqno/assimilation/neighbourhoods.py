@@ -15,7 +15,7 @@ from scipy.spatial import KDTree
 from bieqno.assimilation.geometry import Neighbours, renumbered
 from bieqno.assimilation.places import Places, box_of, ways, wrapped
 
-DIGITS = 6  # to which relative positions are told apart, in units of the radius
+DIGITS = 6  # at which relative positions are distinguished, in units of the radius
 ENOUGH = 40  # observations near a variable: more hardly change its analysis
 FEW = 32  # patterns up to which a product with ones and zeros is quicker than looking up
 

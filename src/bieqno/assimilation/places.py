@@ -145,7 +145,7 @@ def ways(here: Any, there: Any, box: Float[np.ndarray, "d"], *, on_sphere: bool)
         whole = np.where(box > 0, box, 1)
         return xp.where(box > 0, (offset + box / 2) % whole - box / 2, offset)
     x, y, z = here.T
-    # At a pole the rounding of x and y still tells the longitude that it was given with.
+    # At a pole the rounding of x and y still holds the longitude that it was given with.
     along = xp.hypot(x, y) + np.finfo(np.float32).tiny
     east = xp.stack([-y / along, x / along, xp.zeros_like(z)], axis=1)
     up = here / xp.sqrt(xp.sum(here**2, axis=1, keepdims=True))

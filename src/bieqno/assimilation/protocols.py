@@ -24,7 +24,7 @@ class Filter(Protocol):
 
 @runtime_checkable
 class PaddedFilter(Protocol):
-    """A filter that can be told which members are present and which are padding: one compiled program for many sizes."""
+    """A filter that takes a mask of the members that are present, not padding: one compiled program for many sizes."""
 
     def analyse(
         self, ensemble: Float[Array, "N n"], observed: Observed, present: Bool[Array, "N"], *, key: PRNGKeyArray

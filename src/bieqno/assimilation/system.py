@@ -24,7 +24,7 @@ Network: TypeAlias = Callable[[PRNGKeyArray], Bool[Array, "m"]]
 RUNS, KEPT = 64, 32  # free runs of a climate, and the windows at the end of each that are kept
 SPIN, LONGEST = 75, 1500  # windows between two looks at whether the free runs have settled, and most of them
 SETTLED = 0.15  # largest change between two looks, of the logarithm of a deviation on average, of a settled climate
-SCOUT = 100  # windows of the free run that tells how much a variable varies
+SCOUT = 100  # windows of the free run that shows how much a variable varies
 SHARE = 0.25  # first uncertainty, as a share of how much a variable varies
 NUDGE = 0.01  # disturbance, as a share of the state, that a free run begins with
 
@@ -161,7 +161,7 @@ class System(eqx.Module):
         return jax.vmap(self.network)(jax.random.split(key, windows))
 
     def first_spread(self, *, key: PRNGKeyArray) -> Float[Array, "n"]:
-        """Return the standard deviation of first ensembles: as given, or as a free run tells.
+        """Return the standard deviation of first ensembles: as given, or estimated by a free run.
 
         Example:
             >>> from bieqno.assimilation import Lorenz96

@@ -168,7 +168,7 @@ def train_filter(
 
 
 def _gaps(objective: Objective) -> tuple[float, float]:
-    """Return the shares of observations that are missing: filters are judged on networks such as they learn from."""
+    """Return the shares of observations that are missing: filters are validated on networks like those of their training."""
     least, most = getattr(objective, "missing", (0.0, 0.0))
     return float(least), float(most)
 

@@ -73,7 +73,7 @@ def make_trials(
     if inputs is not None:
         spin = 0
         if system.spread is None and (spread is None or disturbance is None):
-            raise ValueError("a driven model has no free run that tells the first spread: give System(..., spread=...)")
+            raise ValueError("a driven model has no free run to find the first spread: give System(..., spread=...)")
     if spread is None or disturbance is None:
         first = system.first_spread(key=jax.random.fold_in(key, truths))
         spread, disturbance = (first if given is None else given for given in (spread, disturbance))

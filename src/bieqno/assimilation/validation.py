@@ -1,4 +1,4 @@
-"""How a filter in training is judged: by cycled runs on truths that it does not see."""
+"""How a filter in training is validated: by cycled runs on truths that it is not trained on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ DIVERGED = 3.0  # largest error, and that from a divergence on, in units of the 
 
 @dataclass(frozen=True)
 class Validation:
-    """Judge a student by cycled runs on truths of their own, keep the best weights, and stop when they no longer improve.
+    """Validate a student by cycled runs on truths of their own, keep the best weights, and stop when they no longer improve.
 
     The score is the error of the analysis mean in units of the climate, averaged over windows and truths, at the
     smallest and at the largest ensemble size of the objective; from a divergence on a run has the largest error.
@@ -149,7 +149,7 @@ def judge_of(
 ) -> CycledError:
     """Return the validation of a training: truths that it does not see, from first ensembles of a tenth of the climate.
 
-    A filter that is to learn from networks with `missing` observations is judged on such networks.
+    A filter that is to learn from networks with `missing` observations is validated on such networks.
     """
     climate_key, truth_key, run_key = jax.random.split(key, 3)
     climate, most = Climate.of(system, key=climate_key), max(sizes)

@@ -19,11 +19,11 @@ class _Interrupts:
 
     Raised there, KeyboardInterrupt is a traceback through modules of others; some of them, written in C++, abort the process
     or swallow it. In the first imports, where nothing was done yet, it ends the process at once. Commands import more in their
-    course, when there may be a bar on the terminal and results to tell of: then it is raised at the end of that import.
+    course, when there may be a bar on the terminal and results to report: then it is raised at the end of that import.
     """
 
     begun = False  # whether a command runs
-    deadline = math.inf  # when an import that goes on is not waited for any longer
+    deadline = math.inf  # when an import that continues is not waited for any longer
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         inner, now = frame, time.monotonic()
@@ -54,7 +54,7 @@ _interrupts = _Interrupts()
 def interrupt_quietly(*, begun: bool = False) -> None:
     """Keep Ctrl-C from imports, which take the first seconds of a command; `begun` says that the command itself runs now."""
     _interrupts.begun = begun
-    # Another program that calls this may have its own way, and only a main thread is told of signals.
+    # Another program that calls this may have its own handler, and only a main thread receives signals.
     main_thread = threading.current_thread() is threading.main_thread()
     if main_thread and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupts)

@@ -32,7 +32,7 @@ def assimilate(
         typer.Option("--filter", help="File that `bieqno train-filter` wrote, MODULE:OBJECT, or pretrained."),
     ] = None,
     inputs: Annotated[
-        Path | None, typer.Option("--inputs", help="Table or netCDF file of what drives the model.")
+        Path | None, typer.Option("--inputs", help="Table or netCDF file of the inputs that drive the model.")
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="netCDF file of the analysis.")] = Path("analysis.nc"),
     variable: Annotated[str | None, typer.Option("--variable", help="Its variable, if not 'observed'.")] = None,
@@ -46,12 +46,11 @@ def assimilate(
 
     A series in several parts, each continued with --start, gives the same analysis as in one part. With a model outside JAX
     every window is kept in a hidden folder beside --out, until the analysis is written. With --explain it shows which
-    observations moved each variable in that window, as `bieqno explain` does. Without --filter it is the pretrained one,
-    which needs no training and remembers earlier windows: with --start it begins to learn the settings anew.
+    observations moved each variable in that window, as `bieqno explain` does. Without --filter the pretrained filter is used,
+    which needs no training. It adapts to earlier windows; with --start it adapts anew.
 
-    A record may also be a table with dates, and --inputs a table or netCDF file of what drives the model (rain, a control):
-    then a page beside --out shows how well each value was predicted, beside predictions without a model; without --filter
-    by an EnKF.
+    A record may also be a table with dates, and --inputs a table or netCDF file of what drives the model (rain, a control).
+    Then the default filter is an EnKF, and a page beside --out has the scores of its predictions and of those without a model.
 
     Example: bieqno assimilate setup.toml --observations obs.nc --filter filter.bieqno --out analysis.nc
     """
@@ -171,7 +170,7 @@ def explain_analysis(
 ) -> None:
     """Show which observations moved each variable in one window, and by how much.
 
-    Exact for linear updates; for learned ones the increment is followed from no innovation to the observed values.
+    Exact for linear updates; for learned ones by integrated gradients, from no innovation to the observed values.
 
     Example: bieqno explain filter.bieqno --analysis analysis.nc --window 12
     """
@@ -183,7 +182,7 @@ def explain_analysis(
     data = load_dataset(analysis)
     missing = [name for name in ("prior", "observed") if name not in data]
     if missing:
-        raise ValueError(f"{analysis} has no {' and no '.join(missing)}: it is no file that `bieqno assimilate` wrote")
+        raise ValueError(f"{analysis} has no {' and no '.join(missing)}: `bieqno assimilate` did not write it")
     explain_window(file.load_filter(filter), file, data, window, out)
 
 
@@ -226,6 +225,6 @@ def contribution_rows(found: "Explanation") -> tuple[list[str], list[list[str]]]
     rows: list[Any] = []
     for variable in np.argsort(-np.abs(increment))[:SHOWN]:
         most = [k for k in np.argsort(-np.abs(parts[variable]))[:3] if parts[variable, k] != 0]
-        told = ", ".join(f"{parts[variable, k]:+.3g} by value {k} (innovation {innovation[k]:+.3g})" for k in most)
-        rows.append([str(variable), f"{increment[variable]:+.3g}", told])
+        said = ", ".join(f"{parts[variable, k]:+.3g} by value {k} (innovation {innovation[k]:+.3g})" for k in most)
+        rows.append([str(variable), f"{increment[variable]:+.3g}", said])
     return ["variable", "increment", "moved by"], rows

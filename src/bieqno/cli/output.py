@@ -61,9 +61,9 @@ def training_bar(label: str) -> Iterator[Listener]:
         >>> with training_bar("training") as on_progress:
         ...     on_progress(Progress(10, 20, 0.5, 0.4, 0, 1.0, 1.0))
     """
-    with _terminal_bar(TextColumn("{task.fields[told]}")) as bar:
-        # The first that a training tells comes after tuning and compilation, which take a minute.
-        task, validation = bar.add_task(label, total=None, told="tuning and compiling"), ""
+    with _terminal_bar(TextColumn("{task.fields[status]}")) as bar:
+        # The first event of a training comes after tuning and compilation, which take a minute.
+        task, validation = bar.add_task(label, total=None, status="tuning and compiling"), ""
 
         def update(progress: Any) -> None:
             nonlocal validation
@@ -73,7 +73,7 @@ def training_bar(label: str) -> Iterator[Listener]:
                 validation = f"{validation.partition(' (')[0]} (tuned base {progress.reference:.4g})"
             scores = f", loss {progress.loss:.4g}{validation}" if math.isfinite(progress.loss) else ", compiling"
             steps = f"{progress.step}/{progress.steps} steps" if progress.steps else f"{progress.step} steps"
-            bar.update(task, completed=progress.step, total=progress.steps or None, told=steps + scores)
+            bar.update(task, completed=progress.step, total=progress.steps or None, status=steps + scores)
 
         yield update
 
@@ -90,7 +90,7 @@ def interruptible(outcome: Callable[[], str] = lambda: "nothing was written") ->
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """Keep other processes of bieqno from writing to a folder, which is made if need be, until the end; or refuse.
+    """Keep other processes of bieqno from writing to a folder, which is created if missing, until the end; or refuse.
 
     The folder itself is locked, so that nothing is left behind, not even by a process that is killed.
     """

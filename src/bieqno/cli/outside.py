@@ -1,4 +1,4 @@
-"""Assimilation with a model outside JAX: ``--executor threads:8`` says where its members run, ``--resume`` goes on."""
+"""Assimilation with a model outside JAX: ``--executor threads:8`` says where its members run, ``--resume`` continues."""
 
 import re
 import shlex

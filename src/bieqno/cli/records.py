@@ -1,4 +1,4 @@
-"""``bieqno assimilate`` on a record in tables or netCDF files: dates, gaps, unequal steps, and what drives the model."""
+"""``bieqno assimilate`` on a record in tables or netCDF files: dates, gaps, unequal steps, and the inputs of the model."""
 
 import shlex
 import sys
@@ -72,7 +72,7 @@ def assimilate_record(
 
 
 def driving_inputs(path: Path, windows: int) -> tuple[Any, dict[str, Any]]:
-    """Return the times of so many windows and what drives the model in them, from a table or netCDF file."""
+    """Return the times of so many windows and the inputs of the model in them, from a table or netCDF file."""
     import jax.numpy as jnp
 
     from bieqno.lab.records.own import own_inputs

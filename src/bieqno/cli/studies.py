@@ -44,9 +44,9 @@ def report(
         Path | None, typer.Option(help="Write a smaller page and all numbers as JSON to this folder.")
     ] = None,
 ) -> None:
-    """Make report.html again from stored results, without computing anything; or what is kept of them.
+    """Make report.html again from stored results, without computing anything; or a smaller page and numbers to keep.
 
-    Examples: bieqno report runs / bieqno report runs --keep docs/results
+    Examples: bieqno report runs / bieqno report runs --keep docs/results / bieqno report docs/results --keep docs/results
     """
     from bieqno.lab.report.kept import keep_results
     from bieqno.lab.report.page import write_page
@@ -55,7 +55,7 @@ def report(
 
 
 def run(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="As `bieqno list` shows them; or all, but demo.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="As `bieqno list` shows them; all: all but demo.")],
     preset: Annotated[str, typer.Option(help="smoke, quick or paper.")] = "quick",
     seed: Annotated[int, typer.Option(min=0, max=LARGEST_SEED, help="Seed of all random numbers.")] = 0,
     out: Annotated[Path, typer.Option(help="Folder of the results.")] = Path("runs"),

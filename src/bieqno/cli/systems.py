@@ -28,12 +28,14 @@ if TYPE_CHECKING:
 _EXAMPLE = ("setup.toml", "my_model.py")
 _RESULTS = ("comparison.html", "comparison.json", "comparison.nc", "filter.bieqno")
 Inputs = Annotated[
-    Path | None, typer.Option("--inputs", help="Table or netCDF file of what drives the model, one row per window.")
+    Path | None, typer.Option("--inputs", help="Table or netCDF file of the model's inputs, one row per window.")
 ]
 Setup = Annotated[Path, typer.Argument(metavar="SETUP", help="TOML file; the Python modules that it names are run.")]
 
 
-def init(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the system; made if need be.")]) -> None:
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the system; created if missing.")],
+) -> None:
     """Write a working example with comments (Lorenz-96, every fourth variable observed): setup.toml and my_model.py.
 
     Example: bieqno init my_system
@@ -56,14 +58,12 @@ def simulate(
     out: Annotated[Path, typer.Option("--out", help="netCDF file of the observations and the truth.")] = Path("obs.nc"),
     windows: Annotated[int, typer.Option("--windows", min=2, help="Length of the series.")] = 200,
     missing: Annotated[float, typer.Option("--missing", min=0.0, max=0.99, help="Share of missing values.")] = 0.1,
-    seed: Annotated[
-        int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Another number gives another truth.")
-    ] = 1,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=LARGEST_SEED, help="Seed of all random numbers.")] = 1,
     inputs: Inputs = None,
 ) -> None:
-    """Simulate a truth of the model and its observations, to try out what is to run on real ones.
+    """Simulate a truth of the model and its observations, for tests before real ones are used.
 
-    A model that is driven begins about its 'state'; one that runs freely spins up first.
+    A model with inputs begins near its 'state'; one without spins up first.
 
     Example: bieqno simulate setup.toml --out obs.nc
     """
@@ -138,10 +138,10 @@ def compare(
     out: Annotated[Path, typer.Option("--out", help="Folder of page, numbers and series.")] = Path("comparison"),
     inputs: Inputs = None,
 ) -> None:
-    """Compare the neural filter with all tuned classical filters in a twin experiment of that very system.
+    """Compare the neural filter with tuned classical filters in a twin experiment of the system.
 
-    Local filters take part where the file says where things are. All are tuned on other truths than they are scored on. The
-    pretrained filter stands beside; with ``--filter pretrained`` none is trained, nor for a model that is driven by --inputs.
+    Local filters take part if the file has positions. All filters are tuned on other truths than they are scored on. The
+    pretrained filter is included. None is trained with ``--filter pretrained`` or --inputs.
 
     Example: bieqno compare setup.toml --filter filter.bieqno --out comparison
     """
@@ -217,6 +217,6 @@ def _train(file: "SystemFile", *, checkpoint: Path | None = None) -> Any:
     stopped = ", stopped early" if result.stopped_early else ""
     typer.echo(f"trained for {len(result.losses)} steps{best}{stopped}")
     for size, (ours, base) in result.errors.items():
-        told = f"{1 - ours / base:.0%} below" if ours < base else "no better than"
-        typer.echo(f"  N = {size}: validation error {min(ours, base):.3f}, {told} the tuned LETKF inside it")
+        relation = f"{1 - ours / base:.0%} below" if ours < base else "no better than"
+        typer.echo(f"  N = {size}: validation error {min(ours, base):.3f}, {relation} the tuned LETKF inside it")
     return result.module

@@ -31,7 +31,7 @@ _NEEDS_OPENPYXL = "Excel files need openpyxl: pip install 'bieqno[excel]', or gi
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a table of at least one row whose first line names the columns; the file's suffix tells the format."""
+    """Read a table of at least one row whose first line names the columns; the suffix of the file gives the format."""
     readers = dict.fromkeys(_PARQUET, _read_parquet) | dict.fromkeys(_EXCEL, _read_excel)
     try:
         frame = readers.get(path.suffix.lower(), _read_csv)(path)
@@ -124,7 +124,7 @@ def training_columns(
     for name in (name for name in values if values[name].nunique() == 1 and values[name].notna().all()):
         if name in targets:
             raise ValueError(f"column {name!r} of {source} has the same value everywhere: there is nothing to predict")
-        warn(f"column {name!r} of {source} has the same value everywhere and tells nothing")
+        warn(f"column {name!r} of {source} has the same value everywhere and carries no information")
     return values[chosen], values[targets]
 
 

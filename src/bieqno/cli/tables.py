@@ -18,7 +18,7 @@ Inputs = Annotated[str | None, typer.Option("--inputs", help="Columns to predict
 Trained = Annotated[bool, typer.Option("--trained", help="Train a regressor on the table alone; takes minutes.")]
 NoCorrection = Annotated[bool, typer.Option("--no-correction", help="Kriging experts without the learned correction.")]
 FineTune = Annotated[bool, typer.Option("--fine-tune", help="Train the correction on the table, if that helps.")]
-TargetTransform = Annotated[str, typer.Option("--transform", help="auto: of skewed targets, if that helps; none.")]
+TargetTransform = Annotated[str, typer.Option("--transform", help="Of skewed targets: auto, if that helps, or none.")]
 Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Most training steps, with --trained; 2000.")]
 Members = Annotated[int | None, typer.Option("--members", min=1, help="Networks in its ensemble, with --trained; 5.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=output.LARGEST_SEED, help="Seed of all random numbers.")]
@@ -119,7 +119,7 @@ def evaluate(
     out: Annotated[Path, typer.Option("--out", help="The page; a .json file beside it.")] = Path("evaluation.html"),
     inputs: Inputs = None,
     held_out: Annotated[float, typer.Option("--held-out", min=0.01, max=0.9, help="Share of rows to test on.")] = 0.2,
-    most: Annotated[int, typer.Option("--most", min=3, help="Most rows to learn from.")] = 500,
+    most: Annotated[int, typer.Option("--most", min=3, help="Largest number of training rows.")] = 500,
     trained: Trained = False,
     no_correction: NoCorrection = False,
     fine_tune: FineTune = False,
@@ -129,7 +129,7 @@ def evaluate(
 ) -> None:
     """Compare bieqno's regressor with tuned Gaussian processes on held-out rows of a table.
 
-    All methods learn from the same rows and are scored on the same others, and see categories, dates and missing inputs as
+    All methods are trained on the same rows and scored on the same others, with categories, dates and missing inputs as
     the same columns of numbers.
 
     Example: bieqno evaluate table.csv --target y --out evaluation.html

@@ -30,7 +30,7 @@ DIVERGED = "diverged"
 class Case(Generic[T]):
     """What methods are compared on: `draw` returns the trial of a number, the same for every method.
 
-    `about` has further fields of the rows, such as `ensemble_size` and `protocol`; `label` tells cases of one name apart.
+    `about` has further fields of the rows, such as `ensemble_size` and `protocol`; `label` distinguishes cases of one name.
     """
 
     name: str

@@ -162,8 +162,8 @@ def without_copies(
 ) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, "m"]]:
     """Return each place once if a table was copied: rows at one place always have one target, and half of them are repeats.
 
-    Copies of a whole table would tell that there is no noise. Of a function without noise nothing is lost. Some rows that come
-    again stay: they tell that others may.
+    Copies of a whole table would suggest that there is no noise. Of a function without noise nothing is lost. Some rows that come
+    again stay: others may, too.
 
     Example:
         >>> x = np.array([[0.0], [0.0], [1.0], [1.0], [2.0], [2.0]])

@@ -35,7 +35,7 @@ class PretrainedGGPRegressor(AbstractRegressor):
 
     Three kinds of experts predict: local Gaussian processes near each point (kriging), corrected by a posterior operator that was
     pre-trained on many random functions of 1 to 12 inputs; a Gaussian process of the whole table with a length scale for
-    each input; and, from three inputs on, boosted trees with kriged residuals. Rows left out in turn decide how much each counts,
+    each input; and, from three inputs on, boosted trees with kriged residuals. Held-out rows decide how much each counts,
     recalibrate the variance and bound it below by the noise.
 
     Differences of inputs are taken in double precision, so that inputs may be crowded at places far apart.
@@ -44,10 +44,10 @@ class PretrainedGGPRegressor(AbstractRegressor):
         correction: use the pre-trained operator; False leaves it out.
         same_units: whether all inputs have one unit, as coordinates in space have; predictions then do not depend on the
             frame. Otherwise each input is scaled by itself.
-        fine_tune: train the correction on the data, and keep the result where held-out rows say that it
-            helps; takes half a minute. Never done with fewer than 40 rows.
-        target_transform: "auto" predicts the logarithm or the inverse hyperbolic sine of skewed targets where that gives rows
-            that are left out a higher density; "none" never does. With a known `noise` or an `alpha` there is none.
+        fine_tune: train the correction on the data, and keep the result where it improves held-out
+            rows; takes half a minute. Never done with fewer than 40 rows.
+        target_transform: "auto" predicts the logarithm or the inverse hyperbolic sine of skewed targets where that gives
+            held-out rows a higher density; "none" never does. With a known `noise` or an `alpha` there is none.
         noise: known standard deviation of the noise in `y`; None learns it.
         alpha: variance of additional noise in `y` that new values will not have, the same for all rows; used with a
             known `noise` to weigh the observations, and taken off the predicted variance.
@@ -116,7 +116,7 @@ class GGPRegressor(AbstractRegressor, TrainingSettings):
     Args:
         noise: known standard deviation of the noise in `y`; None learns it.
         alpha: variance of additional noise in `y` that new values will not have: a number, or one value per row. With
-            one value per row the process also sees it beside each observation and learns to weigh it.
+            one value per row it is also an input beside each observation, and the process learns to weigh it.
         rank: number of columns of each member's covariance factor.
         width: length of embeddings and hidden layers.
         members: number of members; with 1 nothing is held out, nothing is recalibrated, and all steps are taken.
@@ -185,11 +185,11 @@ class GGPRegressor(AbstractRegressor, TrainingSettings):
         previous = getattr(self, "processes_", None) if self.warm_start else None
         if previous is not None and len(previous) != outputs:
             raise ValueError(f"warm_start cannot continue from {len(previous)} outputs with {outputs}")
-        told: dict[str, Any] = {"uncertain": np.ndim(self.alpha) > 0, "fold_seed": self.seed_}
+        facts: dict[str, Any] = {"uncertain": np.ndim(self.alpha) > 0, "fold_seed": self.seed_}
         starts = previous or [None] * outputs
         fits = [
             fit_ensemble(
-                X, column, alpha, settings, seed=draw_seed(random), start=start, on_progress=self.on_progress, **told
+                X, column, alpha, settings, seed=draw_seed(random), start=start, on_progress=self.on_progress, **facts
             )
             for column, start in zip(columns.T, starts, strict=True)
         ]

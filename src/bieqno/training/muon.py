@@ -1,7 +1,7 @@
 """Muon: momentum whose matrices are made orthogonal (Jordan et al. 2024), in a form that compiles quickly.
 
-All directions of a matrix learn alike, also those with small gradients. Where a step is dear and networks are small that saves
-many steps. The updates are those of `optax.contrib.muon`, which writes its iterations out for every matrix: 10 s of compilation
+All directions of a matrix learn alike, also those with small gradients. Where a step is expensive and networks are small that
+saves many steps. The updates are those of `optax.contrib.muon`, which unrolls its iterations for every matrix: 10 s to compile
 for the networks of the local filter. Here all numbers are one vector, and matrices of about the same shape one batch: 3 s.
 """
 

@@ -62,6 +62,8 @@ def test_what_was_kept_earlier_stays(tmp_path):
     for name in ("lorenz63", "mnmef"):
         write_result(Result(name, "paper", 0, ROWS, config=CONFIG), tmp_path / name, {"error": Figure()})
         page = keep_results(tmp_path / name, tmp_path / "kept")
+    page.unlink()
+    assert 'id="mnmef"' in keep_results(page.parent, page.parent).read_text()  # written again from what is kept
     names = ["index.html", "lorenz63", "lorenz63.json", "mnmef", "mnmef.json"]
     assert sorted(path.name for path in page.parent.iterdir()) == names
     result, figures = read_kept(page.parent / "lorenz63.json")

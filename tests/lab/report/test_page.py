@@ -54,7 +54,7 @@ def test_the_page_is_one_file_that_names_no_other(page):
 def test_the_page_shows_claims_tables_settings_and_commands(page):
     text = page.read_text()
     for words in (
-        "Every claim and its verdict",
+        "The paper's claims, one by one",
         "reproduced",
         "best of its column",
         "2 diverged",

@@ -120,7 +120,7 @@ def test_smoke_run_prints_and_stores(smoke):
     for ending in ("png", "svg"):
         assert {path.stem for path in folder.glob(f"figures/*.{ending}")} == figures[result.experiment]
     assert list(result.arrays) == list(dict.fromkeys(row.case for row in result.rows))
-    assert "Every claim" in (folder.parent / "report.html").read_text()
+    assert "The paper's claims" in (folder.parent / "report.html").read_text()
 
 
 def test_smoke_run_has_every_method_and_score(smoke):

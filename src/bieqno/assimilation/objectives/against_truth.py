@@ -25,7 +25,7 @@ from bieqno.training import falling_muon
 # Each about twice the one before: between them a filter interpolates, beyond them it extrapolates in log N.
 SIZES = (3, 5, 10, 20)
 VALUES = 160  # variables of all truths of one size, where their number is not given
-# Windows that are differentiated through where the model can be: an analysis is judged by what its successors make of it. At
+# Windows that are differentiated through where the model can be: an analysis is scored by its successors, too. At
 # equal cost 8 windows of half the truths were better than 4 on dense networks (0.231 for 0.238 at N = 5), and equal on sparse.
 UNROLL = 8
 SHARED = 4  # sizes within this factor of the smallest are padded to one shape, which compiles once
@@ -172,7 +172,7 @@ class TruthLoss(eqx.Module):
             scores = jax.vmap(self._score)(runs.truth, ensemble, runs.present)
             return Runs(runs.truth, ensemble, runs.present, runs.blown_up, state), jnp.mean(scores)
 
-        if self.windows == 1:  # a model outside JAX has no derivative, not even in a loop that is gone through once
+        if self.windows == 1:  # a model outside JAX has no derivative, not even in a loop of one step
             runs, score = window(runs, jax.random.split(window_key, 1)[0])
             return score, runs
         # Of large ensembles only those between windows are kept in memory, and the rest computed again on the way back.

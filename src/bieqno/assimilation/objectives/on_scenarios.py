@@ -163,7 +163,7 @@ class ScenarioLoss(eqx.Module):
     """Negative log score of the forecasts plus the CRPS of the analyses, in units of the forecast's spread.
 
     The units are known before the observation, so that the score stays proper. Beside the coordinates themselves a random
-    rotation of them is scored, which tells how they belong together.
+    rotation of them is scored, which tests their dependence.
     """
 
     scenarios: Scenarios

@@ -29,7 +29,7 @@ _KIND = "assimilated window"
 
 
 class TooFewMembersError(RuntimeError):
-    """Fewer members came back than a run can go on with; what was assimilated before is kept."""
+    """Fewer members came back than a run can continue with; what was assimilated before is kept."""
 
 
 class Progress(NamedTuple):
@@ -94,7 +94,7 @@ def cycle_outside(
     # Whatever does not fit together is found here, before the model has run for hours.
     state = begin(filter)
     shape = eqx.filter_eval_shape(step, first_window, ensemble, ensemble, rows[0], state)
-    # How many have to survive changes nothing in windows that are finished: it may be lowered to go on.
+    # How many have to survive changes nothing in windows that are finished: it may be lowered to continue.
     about = (filter, system.observation, system.limit, record, ensemble, first_window, key)
     files = _Files(Path(folder).resolve(), shape, fingerprint(version("bieqno"), *about))
     last, diverged = ensemble, -1

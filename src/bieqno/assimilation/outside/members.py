@@ -20,7 +20,7 @@ from bieqno.assimilation.models.forecast import AbstractEnsembleModel
 RunOne: TypeAlias = Callable[..., Any]
 """``run_one(state, *, inputs, member, window, seed, folder) -> state``: one member, one window, in 64-bit numbers."""
 
-UNKNOWN = -1  # the number of a window inside a compiled program, which does not tell it
+UNKNOWN = -1  # the number of a window inside a compiled program, which does not know it
 
 
 class Pool:
@@ -70,11 +70,11 @@ class Members(AbstractEnsembleModel):
     Args:
         run_one: ``run_one(state, *, inputs, member, window, seed, folder) -> state``. The seed is a function of key, window and
             member: a member that is run again gets the same one. The folder is the member's own; it makes it if it needs
-            one, and may leave there what tells of a failure.
+            one, and may keep there what explains a failure.
         executor: a `concurrent.futures.Executor`, of which only `submit` is used; or a function that makes one, so that a
             pool whose workers died can be replaced.
         retries: how often a member is run again that raised, timed out, or did not return finite numbers.
-        timeout: seconds without any member coming back after which those that are out are given up.
+        timeout: seconds without any member coming back after which the missing ones count as failed.
         survivors: smallest share of the members that may be left in a window; the others are redrawn from them.
 
     Example:

@@ -187,6 +187,6 @@ class BMIModel:
             for name, part in zip(self.variables, parts, strict=True):
                 model.get_value(name, part)
         finally:
-            with suppress(Exception):  # what went wrong before is what is to be told
+            with suppress(Exception):  # the earlier error is the one to report
                 model.finalize()
         return np.concatenate([part.astype(np.float64) for part in parts])

@@ -1,7 +1,7 @@
 """Trees that state their uncertainty, where they are installed (extra ``bench``): CatBoost, NGBoost, quantile forest.
 
 Their settings are chosen by the likelihood of five folds, as ours are, and they are then trained on all rows. Of more than
-`_MANY` rows one fold decides: a fifth of them tells settings apart.
+`_MANY` rows one fold decides: a fifth of them is enough to compare settings.
 """
 
 from collections.abc import Mapping

@@ -117,10 +117,7 @@ def tune(
 def given_all(
     model: TunedGP, x: Float[np.ndarray, "m d"], y: Float[np.ndarray, "m"], points: Float[np.ndarray, "n d"]
 ) -> tuple[Float[np.ndarray, "n"], Float[np.ndarray, "n"]]:
-    """Return what a process that was tuned on some rows predicts given all: mean and deviation of noisy values.
-
-    As scikit-learn does it, but for memory: it keeps one matrix of the rows instead of several.
-    """
+    """Return mean and deviation of noisy values by a tuned process given all rows; keeps one matrix, unlike scikit-learn."""
     kernel = model.regressor.kernel_
     L = cholesky(kernel(x) + model.regressor.alpha * np.eye(len(x)), lower=True, overwrite_a=True, check_finite=False)
     across = kernel(x, points)

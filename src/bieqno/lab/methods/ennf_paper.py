@@ -49,7 +49,7 @@ def train_paper_form(
 ) -> tuple[da.EnNF, dict[str, float]]:
     """Train the filter for some epochs, and then for `fine_tuning` ones with weights of its own for each variable.
 
-    Returns also what is to be told: numbers of epochs, seconds, and the root of the loss of the last epoch.
+    Also returns numbers of epochs, seconds, and the root of the loss of the last epoch.
     """
     student_key, shared_key, own_key = jax.random.split(key, 3)
     begun = time.perf_counter()

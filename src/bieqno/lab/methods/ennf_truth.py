@@ -141,10 +141,7 @@ def _arrays(
 def train_against_truth(
     s: Any, run: Run, system: da.System, *, name: str = "training", begin: da.Filter | None = None, key: PRNGKeyArray
 ) -> dict[str, np.ndarray]:
-    """Train a local filter, or continue from one; return it as bytes with the seconds and the ensembles that blew up.
-
-    `s` has `student`, `training` and `validation`. The run keeps it as a case of that name.
-    """
+    """Train or continue a local filter as a case of the run; return it as bytes, with seconds and the number of blow-ups."""
 
     def learn() -> dict[str, np.ndarray]:
         student_key, fit_key = jax.random.split(key)

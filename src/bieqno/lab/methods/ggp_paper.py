@@ -1,8 +1,8 @@
 """The generalized Gaussian process in the paper's form (section 3.1): trained on stored pairs of the one data set alone.
 
 A pair is a random subset D' of the data, to be predicted from all other rows. Nothing is held out, no noise is known, and the
-variance ``exp(D)`` has no floor but the one that single precision needs. Mini-batches of the stored pairs are gone through
-epoch by epoch until the training loss (eq. 10) levels off. Where the paper is silent: Adam, whose rate decays.
+variance ``exp(D)`` has no floor but the one that single precision needs. The stored pairs are used in mini-batches,
+epoch by epoch, until the training loss (eq. 10) levels off. Where the paper is silent: Adam, whose rate decays.
 """
 
 import math
@@ -47,10 +47,7 @@ class PaperTraining:
 
 
 class PairLoss(eqx.Module):
-    """Equation 10 per point, averaged over pairs of one data set.
-
-    Each point and each observation is embedded once for all pairs: only what is pooled differs between them.
-    """
+    """Equation 10 per point, averaged over pairs; each point and observation is embedded once for all pairs."""
 
     inputs: Float[Array, "m d"]
     values: Float[Array, "m"]

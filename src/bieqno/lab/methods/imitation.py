@@ -82,13 +82,13 @@ def imitation_study(
         methods.append((filters.fixed("particle filter", lambda: limit), (s.particles,)))
     rows, arrays = compare_on_paper(run.between(0.5, 1.0), methods, cases)
     shared = {"pairs": "teacher", "runs_discarded": "teacher"}
-    told = {
+    numbers = {
         (shared.get(name, method), name): [float(value)]
         for method, found in ((LEARNED, learned), (PAPER_FORM, papers))
         for name, value in found.items()
         if name != "filter"
     }
-    return [*rows, *(Row.of("training", of, name, value) for (of, name), value in told.items())], arrays
+    return [*rows, *(Row.of("training", of, name, value) for (of, name), value in numbers.items())], arrays
 
 
 def paper_lessons(s: FilterSettings, paper: PaperSystem, record_key: PRNGKeyArray, key: PRNGKeyArray) -> da.Lessons:

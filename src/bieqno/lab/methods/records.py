@@ -60,10 +60,7 @@ def fixed(name: str, filter: da.Filter) -> Method[RecordTest]:
 def tuned(
     name: str, build: Callable[..., da.Filter], settings: Mapping[str, Sequence[float]], seen: str
 ) -> Method[RecordTest]:
-    """Return a filter whose settings are those of the best log score on simulated records.
-
-    Among them is whether it is scored by the mixture of the laws at its members, or by a smooth law of the same moments.
-    """
+    """Return the filter of the best log score on simulated records; its settings include the law by which it is scored."""
 
     def dressed(moments: float | Float[Array, ""], **others: Any) -> da.Filter:
         return da.Dressed(build(**others), seen, moments)

@@ -18,7 +18,7 @@ ANY = -1  # draw the family, the design or the law of the noise
 DIMENSIONS = (0.40, 0.26, 0.08, 0.06, *[0.2 / 8] * 8)  # how often functions have 1, 2, ... inputs
 DESIGNS = {"scattered": 0.47, "grid": 0.28, "crowded": 0.13, "clusters": 0.12, "curve": 0.0}
 NOISES = {"normal": 0.7, "growing": 0.12, "heavy-tailed": 0.1, "outliers": 0.08, "skewed": 0.0}
-"""Kinds of designs and of noise, and how often each is drawn: never if it is held out, to be judged by."""
+"""Kinds of designs and of noise, and how often each is drawn: never if it is held out for tests."""
 CLUSTERS, _WIDTH = 5, 0.06  # most clusters, and their standard deviation along each input
 _GRID_INPUTS = 4  # of more, a grid has too few places along each
 _SQUEEZED = 1 / 3  # share of functions of a few inputs that are squeezed; those of more always are

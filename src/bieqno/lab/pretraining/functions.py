@@ -34,7 +34,7 @@ FAMILIES = {
     "periodic with trend": 0.04,
     "bumps": 0.0,
 }
-"""Kinds of functions, and how often each is drawn: never if it is held out, to be judged by."""
+"""Kinds of functions, and how often each is drawn: never if it is held out for tests."""
 _IRRELEVANT = 0.2  # share of functions that do not depend on all inputs
 _SHRUNK = 0.03  # penalty of a trend, relative to the squares of its input
 

@@ -194,11 +194,11 @@ def efficiency(observed: Float[np.ndarray, "T"], predicted: Float[np.ndarray, "T
 
 
 def with_context(inputs: Mapping[str, Any]) -> dict[str, Float[Array, "T ..."]]:
-    """Return what drives the model, and what a learned filter is told of a day: rain of its halves and of the day before."""
+    """Return the inputs of the model, and the context of a learned filter: rain of the halves of a day and of the day before."""
     rain = np.asarray(inputs["rain"], float)
     early, late = rain[:, :2].sum(axis=1), rain[:, 2:].sum(axis=1)
-    told = [np.log1p(x) for x in (early, late, before(early, 1), before(late, 1))]
-    driven = {**inputs, "context": np.stack([*told, np.asarray(inputs["evaporation"], float)], axis=1)}
+    rains = [np.log1p(x) for x in (early, late, before(early, 1), before(late, 1))]
+    driven = {**inputs, "context": np.stack([*rains, np.asarray(inputs["evaporation"], float)], axis=1)}
     return {name: jnp.asarray(series, float) for name, series in driven.items()}
 
 

@@ -172,7 +172,7 @@ def epidemic(record: Town) -> System:
 
 
 def inputs_of(record: Town, parameters: Mapping[str, float]) -> dict[str, Float[Array, "T ..."]]:
-    """Return what drives the model, and what a learned filter is told of town and week."""
+    """Return the inputs of the model, and the context of a learned filter: town and week."""
     weeks = record.inputs
     of_town = np.tile([np.log(parameters[name]) for name in PRIOR], (len(record.cases), 1))
     of_week = [np.log(weeks["population"][:, 0]), np.log(weeks["births"][:, 0])]

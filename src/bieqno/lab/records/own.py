@@ -16,7 +16,7 @@ LENGTH = "length"  # the input that says how long a window is
 LEAST = 3  # values of a record, for predictions without a model
 EVEN = 1e-3  # steps that differ by less, relative to their mean, are equal
 BASELINES = ("autoregression", "persistence", "climatology")
-YEARS = 1.5  # of dates, from which on a season can be told
+YEARS = 1.5  # of dates, from which on a season can be fitted
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from bieqno.assimilation import OnScenarios, RecordEnNF, Scenarios, simulate, tr
 from bieqno.lab.study import Run
 
 LEAST = 0.05  # spread that analyses are scored in units of, as a share of how much a coordinate varies
-EVERY = 10  # windows between two states of the sample that tells units
+EVERY = 10  # windows between two states of the sample for the units
 
 
 @eqx.filter_jit
@@ -41,10 +41,7 @@ def untrained(known: Scenarios, names: Sequence[str], seen: str, *, key: PRNGKey
 def kept_or_trained(
     run: Run, known: Callable[[], Scenarios], names: Sequence[str], seen: str, sizes: Mapping[int, int], steps: int
 ) -> RecordEnNF:
-    """Return the filter of a study with one set of weights for all scenarios; no real record is among what it sees.
-
-    It is trained only if it is not kept from a run that was stopped.
-    """
+    """Return the filter of a study, trained on scenarios alone, or as kept by a run that was stopped."""
     drawn = known()
     student = untrained(drawn, names, seen, key=jax.random.key(run.seed))
     leaves, structure = jax.tree.flatten(eqx.filter(student, eqx.is_array))

@@ -1,6 +1,6 @@
-"""The paper's claims, each judged by the rows of a study, for the paper's form of its methods and for bieqno's.
+"""The paper's claims, each decided by the rows of a study, for the paper's form of its methods and for bieqno's.
 
-Each form is judged against the opponent that the paper names, and against the best of the tuned ones. The verdict on a claim of
+Each form is compared with the opponent that the paper names, and with the best of the tuned ones. The verdict on a claim of
 the paper is that of the paper's form against the paper's opponent.
 """
 
@@ -15,7 +15,7 @@ SMOKE = "smoke"  # the preset that tests that everything runs; its numbers mean 
 
 
 class Claim(NamedTuple):
-    """What the paper says of an experiment, and how a form is judged."""
+    """What the paper says of an experiment, and how its verdict is found."""
 
     experiment: str
     text: str
@@ -23,10 +23,7 @@ class Claim(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A claim with the finding on the paper's form, the experiment and preset that measured it (None if none did), and `ours`.
-
-    That is the same for bieqno's form.
-    """
+    """A claim, its finding for the paper's form with experiment and preset (None if not run), and `ours`, that for bieqno's."""
 
     claim: Claim
     finding: Finding
@@ -36,7 +33,7 @@ class Judged(NamedTuple):
 
 
 def judge_all(results: Iterable[Result]) -> list[Judged]:
-    """Judge all claims: by a study's own result first, then by the same study within another, by preset smoke last."""
+    """Decide all claims: by a study's own result first, then by the same study within another, by preset smoke last."""
     ordered = sorted(results, key=lambda result: (result.preset == SMOKE, list(result.parts()) != [result.experiment]))
     judged = []
     for claim in CLAIMS:
@@ -46,7 +43,7 @@ def judge_all(results: Iterable[Result]) -> list[Judged]:
 
 
 def _judge(claim: Claim, results: Sequence[Result], form: Form) -> Judged:
-    """Judge by the first result that has all that the claim needs: one of selected methods may lack it."""
+    """Decide by the first result that has all that the claim needs: one of selected methods may lack it."""
     lacking = None
     for result in results:
         try:

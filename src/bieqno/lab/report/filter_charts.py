@@ -1,5 +1,6 @@
 """The interactive figures of the filtering studies."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -73,7 +74,8 @@ def errors(result: Result, shown: Sequence[str] = (), height: int = 400) -> Char
     ends = [sizes[0] / 1.15, sizes[-1] * 1.15]
     traces: list[Trace] = []
     start = 0
-    for place, ((view, method), rows) in enumerate(found.items()):
+    labels: Counter[str] = Counter()
+    for (view, method), rows in found.items():
         when = {"view": view, "method": method}
         if len(rows) == 1 and method in ONE_SIZE:
             size = "" if method == "baseline" else f", N = {rows[0].ensemble_size:,}"
@@ -82,13 +84,16 @@ def errors(result: Result, shown: Sequence[str] = (), height: int = 400) -> Char
             traces += [Trace(line(method, width=1.4) | flat, when=when)] if rows[0].n else []
         else:
             traces.append(_with_bars(method, _SIZE, value, (start, start + len(rows)), when))
-            traces += _crosses(rows, 0.98 - 0.045 * (place % 12), when)
+            traces += _crosses(rows, 0.97 - 0.05 * labels[view], when)
+            labels[view] += any(row.diverged for row in rows)
         start += len(rows)
     columns: dict[str, Any] = {"truths": [view for (view, _), rows in found.items() for _ in rows]}
     columns |= _of_rows(every, _SIZE, lambda row: row.ensemble_size, value)
     ticks = {"tickvals": sizes, "ticktext": [f"{size:,}" for size in sizes]}
     across = axis(_SIZE, type="log", range=np.log10(ends).tolist(), **ticks)
-    reached = [row.value + sign * (row.stderr or 0) for row in every for sign in (0, 1)]
+    reached = [row.value + sign * (row.stderr or 0) for row in every for sign in (0, 1) if row.value > 0]
+    if reached:  # room for the labels above the lines
+        reached.append(max(reached) * (max(reached) / min(reached)) ** (0.08 * max(labels.values(), default=0)))
     up = log_axis(f"{value} (lower is better)", reached)
     over = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
     controls = [_views(view for view, _ in found), _methods_of(method for _, method in found)]
@@ -96,9 +101,9 @@ def errors(result: Result, shown: Sequence[str] = (), height: int = 400) -> Char
 
 
 def _crosses(rows: Sequence[Row], height: float, when: Mapping[str, str]) -> list[Trace]:
-    """Return a cross with the number of diverged runs at the sizes that have some, on an axis of its own."""
+    """Return the number of diverged runs at the sizes that have some, as labels on an axis of their own."""
     lost = [row for row in rows if row.diverged]
-    look: dict[str, Any] = {"type": "scatter", "mode": "text", "hoverinfo": "skip", "yaxis": "y2"}
+    look: dict[str, Any] = {"type": "scatter", "mode": "text", "hoverinfo": "skip", "yaxis": "y2", "cliponaxis": False}
     look |= {"x": [row.ensemble_size for row in lost], "y": [height] * len(lost)}
     look["text"] = [f"{row.diverged} lost" for row in lost]
     look["textfont"] = {"color": style_of(rows[0].method).color, "size": 12}

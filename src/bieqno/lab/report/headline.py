@@ -1,7 +1,7 @@
-"""The first screen: for filters and for regression one figure and what can be said of it, computed from the results.
+"""The first screen: one figure and its summary for filters, and one for regression, computed from the results.
 
-Ours is what the package trains; the paper's own forms are judged among the claims. In each case the best of ours meets the best
-tuned opponent, on data that no method was trained or tuned on. Diverged runs count before the error.
+"Ours" are the methods that the package trains; the paper's own forms are scored among the claims. In each case the best of ours
+is compared with the best tuned opponent, on data that no method was trained or tuned on. Diverged runs count before the error.
 """
 
 import math
@@ -58,15 +58,17 @@ class Duel(NamedTuple):
         if not math.isfinite(self.change):
             lost = f"{ours} has {self.ours.diverged or 0} diverged runs, {theirs} {self.theirs.diverged or 0}"
             return f"{lost} ({self.case})"
-        return f"the {self.metric} of {ours} is {_percent(self)} than that of {theirs} ({self.case})"
+        relation = f"{1 + self.change:.1f} times" if self.change > 1 else f"{_percent(self)} than"
+        return f"the {self.metric} of {ours} is {relation} that of {theirs} ({self.case})"
 
 
 class Headline(NamedTuple):
-    """What the first screen says of one half, and shows of a study, which may be a part of another's result."""
+    """What the first screen says and shows of filters or of regression; the study may be a part of another result."""
 
     title: str
     sentence: str
     rest: str
+    losses: Sequence[str]
     study: str
     chart: Chart | None
 
@@ -82,9 +84,9 @@ def headlines(results: Iterable[Result]) -> Iterator[Headline]:
     if any(duels.values()):
         first = max((name for name in duels if duels[name]), key=lambda name: _breadth(studies[name]))
         chart = errors(studies[first], [_unseen(studies[first])[0].protocol or ""], 340)
-        told = _headline("Filters", first, duels, chart)
+        half = _headline("Filters", first, duels, chart)
         published = list(_filter_duels(studies[first], _published))
-        yield told._replace(sentence=told.sentence + _beside_published(published))
+        yield half._replace(sentence=half.sentence + _beside_published(published))
     rest = {name: part for name, part in studies.items() if not pivots.protocols(part)}
     # Real records are scored by what filters predict, beside other predictions; they are no regression.
     duels = {name: list(_regression_duels(part)) for name, part in rest.items() if not part.select(metric="calibrated")}
@@ -109,14 +111,20 @@ def _headline(title: str, first: str, duels: Mapping[str, Sequence[Duel]], chart
         said += f"; it loses {sum(not duel.won for duel in own)} of {len(own)}, at worst {own[-1]}"
     equal, worst = sum(duel.equal for duel in every), max(every, key=_gain)
     won = sum(duel.won and not duel.equal for duel in every)
-    rest = f"Against the best tuned opponent of each of {len(every)} cases, ours wins {won}, "
-    rest += f"loses {len(every) - won - equal}, and is equal within two standard errors in {equal}"
-    if not (worst.won or worst is own[-1]):
-        rest += f"; its heaviest loss: {worst}, in {worst.study} ({_title(worst.study)})"
-    rest += "."
+    rest = f"In all {len(every)} cases, each against the best tuned opponent: {won} wins, "
+    rest += f"{equal} ties (within two standard errors), {len(every) - won - equal} losses."
+    if equal and won + equal == len(every) and not worst.won:
+        rest += f" The least favourable tie: {worst}, in {worst.study}."
     if alone := [name for name, each in duels.items() if not each]:
-        rest += f" Run without a tuned opponent, and in none of these numbers: {', '.join(alone)}."
-    return Headline(title, f"{about}: {said}.", rest, first, chart)
+        rest += f" Without a tuned opponent, so not counted: {', '.join(alone)}."
+    return Headline(title, f"{about}: {said}.", rest, list(_losses(duels)), first, chart)
+
+
+def _losses(duels: Mapping[str, Sequence[Duel]]) -> Iterator[str]:
+    """Yield for each study with losses how many there are and the worst."""
+    for name, each in duels.items():
+        if lost := [duel for duel in each if not (duel.won or duel.equal)]:
+            yield f"{_title(name)}, {len(lost)} of {len(each)}; at worst {max(lost, key=_gain)}"
 
 
 def _title(study: str) -> str:
@@ -129,7 +137,7 @@ def _beside_published(duels: Sequence[Duel]) -> str:
         return ""
     best, worst = min(duels, key=_gain), max(duels, key=_gain)
     ends = dict.fromkeys(f"{_percent(duel)} ({duel.case})" for duel in (best, worst))
-    return f" Beside the best published numbers ({_names(duel.theirs for duel in duels)}): {' to '.join(ends)}."
+    return f" Against the best published numbers ({_names(duel.theirs for duel in duels)}): {' to '.join(ends)}."
 
 
 def _percent(duel: Duel) -> str:
@@ -182,10 +190,7 @@ def _filter_duels(part: Result, opponent: Callable[[str], bool] | None = None) -
 
 
 def _breadth(part: Result) -> tuple[bool, int, int]:
-    """Return whether others have published on a study, and how many tuned opponents and published numbers one chart of it shows.
-
-    Whoever wins; each opponent counts at each size.
-    """
+    """Return whether others have published on a study, and the largest numbers of tuned and published points in one chart."""
     rows = _unseen(part)
     kinds = [[row for row in rows if kind(row.method)] for kind in (_tuned_filter, _published)]
     tuned, published = (Counter(row.protocol for row in some).values() for some in kinds)

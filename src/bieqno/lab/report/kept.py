@@ -28,9 +28,11 @@ _MOST_BYTES = 200_000  # of a figure as PNG
 
 
 def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -> Path:
-    """Write the page and the numbers of all results in a folder to another one, beside those kept earlier; return the page."""
-    new = [(replace(result, config=_origin(result.config)), figures) for result, figures in results_in(folder)]
+    """Write the page and the numbers of all results to `kept`, beside those kept earlier; of the same folder the page alone."""
     target = Path(kept)
+    again = target.resolve() == Path(folder).resolve() and any(_ours(path) for path in target.glob("*.json"))
+    found = [] if again else results_in(folder)
+    new = [(replace(result, config=_origin(result.config)), figures) for result, figures in found]
     page_file = target / PAGE_FILE
     if page_file.exists() and "<title>bieqno" not in page_file.read_text(encoding="utf-8", errors="replace"):
         raise ValueError(f"{page_file} is not a page of bieqno, and would be overwritten; choose another folder")

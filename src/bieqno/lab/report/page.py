@@ -90,16 +90,13 @@ def place_of(study: str) -> int:
 
 
 def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]], most_numbers: float = math.inf) -> str:
-    """Return the page of some results, each with its figures as PNG by name.
-
-    A figure of the studies that is drawn from more than `most_numbers` is shown as its PNG alone.
-    """
+    """Return the page of results with figures as PNG by name; a live figure of more than `most_numbers` is shown as PNG."""
     charts: dict[str, Chart] = {}
     halves = [_half(half, results, charts) for half in headlines(result for result, _ in results)]
     sections = [_section(result, figures, charts, most_numbers) for result, figures in results]
     judged = judge_all(result for result, _ in results)
     verdicts = [one.finding.verdict for one in judged]
-    names = [escape(result.experiment) for result, _ in results]
+    names = [result.experiment for result, _ in results]
     return Template(asset("page.html")).substitute(
         style=asset("page.css"),
         scripts=scripts(charts),
@@ -107,7 +104,7 @@ def build_page(results: Sequence[tuple[Result, Mapping[str, bytes]]], most_numbe
         halves="\n".join(halves),
         counts=", ".join(_verdict(one, f"{verdicts.count(one)} ") for one in get_args(Verdict) if one in verdicts),
         claims="\n".join(_claim(one) for one in judged),
-        navigation="\n".join(f'<a href="#{name}">{name}</a>' for name in names),
+        navigation="\n".join(f'<a href="#{escape(name)}">{escape(_about(name).title)}</a>' for name in names),
         sections="\n".join(sections),
         origins="\n".join(_origin(result) for result, _ in results),
     )
@@ -122,9 +119,13 @@ def _origin(result: Result) -> str:
     system = config.get("platform", {}).get("system", "unknown system")
     code = f"bieqno {version['bieqno']}, commit {config.get('commit') or 'unknown'}"
     made = f"{code}, JAX {version['jax']}, Python {version['python']}, {system}"
-    commands = "; ".join(part["command"] for part in (config, *config.get("parts", ())) if "command" in part)
+    commands = "; ".join(_commands(result))
     cells = (result.preset, config.get("started", ""), took, made, commands)
     return f'<tr><th scope="row">{escape(result.experiment)}</th>{"".join(f"<td>{escape(c)}</td>" for c in cells)}</tr>'
+
+
+def _commands(result: Result) -> list[str]:
+    return [part["command"] for part in (result.config, *result.config.get("parts", ())) if "command" in part]
 
 
 def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]], charts: dict[str, Chart]) -> str:
@@ -143,10 +144,15 @@ def _half(half: Headline, results: Sequence[tuple[Result, Mapping[str, bytes]]],
             source, name = result.experiment, next(iter(figures))
             shown = _still_figure([figures[name]], *title_and_caption(name))
     return Template(asset("half.html")).substitute(
-        {key: escape(text) for key, text in (("title", half.title), ("sentence", half.sentence), ("rest", half.rest))},
+        {key: _text(getattr(half, key)) for key in ("title", "sentence", "rest")},
+        losses="".join(f"<li>{_text(loss)}</li>" for loss in half.losses),
         figure=shown,
         source=f'<a href="#{escape(source)}">{escape(half.study)}</a>' if source else escape(half.study),
     )
+
+
+def _text(text: str) -> str:
+    return escape(text).replace(" %", "&nbsp;%")
 
 
 def _claim(judged: Judged) -> str:
@@ -181,11 +187,11 @@ def _section(result: Result, figures: Mapping[str, bytes], charts: dict[str, Cha
             about = _about(name)
             shown.append(f"<h3>{escape(about.title)} <small>{escape(name)}</small></h3><p>{escape(about.question)}</p>")
             shown.append(f"<p><b>The paper claims:</b> {escape(about.claim)}</p>")
-        shown.append('<h4 class="what">What was measured here</h4>' + html_tables(part))
+        shown.append('<h4 class="what">Results</h4>' + html_tables(part))
         shown += _figures(result, name, part, figures, charts, most_numbers)
     about = _about(result.experiment)
     texts = {"title": about.title, "question": about.question, "claim": about.claim, "seed": result.seed}
-    texts |= {"name": result.experiment, "preset": result.preset, "command": result.config.get("command", "")}
+    texts |= {"name": result.experiment, "preset": result.preset, "command": "\n".join(_commands(result))}
     texts["settings"] = json.dumps(result.config, indent=1)
     escaped = {key: escape(str(text)) for key, text in texts.items()}
     return Template(asset("section.html")).substitute(escaped, parts="\n".join(shown))

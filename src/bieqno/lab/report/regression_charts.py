@@ -133,7 +133,7 @@ def _maps(cases: Cases) -> Chart:
 
 
 def _covariance(cases: Cases, label: str, static: Sequence[str]) -> Chart:
-    """Return the predicted covariance along the line, of the paper's two, with colours that tell small values apart."""
+    """Return the predicted covariance along the line, of the paper's two, with colours that resolve small values."""
     blocks, limit, linear = {}, 0.0, np.inf
     run = list(dict.fromkeys(method for arrays in cases.values() for method in _methods(arrays)))
     shown = [*(method for method in SHOWN if method in run), *(method for method in run if method not in SHOWN)][:2]

@@ -1,7 +1,7 @@
 """The files in ``assets``, and one label, colour, line and marker per method, the same in every figure.
 
 The colours are those of Okabe and Ito and seven more, safe for colour-blind readers. They differ in lightness as well as in hue
-and are visible on white and on black; line and marker tell apart what colour alone would not.
+and are visible on white and on black; line and marker distinguish what colour alone would not.
 """
 
 import functools

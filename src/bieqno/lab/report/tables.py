@@ -88,7 +88,8 @@ def html_tables(result: Result) -> str:
             listed.append((row.method, [*about, _html_cell(row, Metric("", ",.4g"), False)]))
         tuned = any(row.ensemble_size for row in rest)
         caption = "Further numbers" + (", and the settings that tuning found on truths of its own" if tuned else "")
-        made.append(_html_table(caption, "of", ["case", "what", "value"], listed))
+        table = _html_table(caption, "of", ["case", "what", "value"], listed)
+        made.append(f"<details><summary>{caption}</summary>{table}</details>")
     rows = pd.DataFrame([asdict(row) for row in result.rows])
     return "\n".join([*made, csv_link(rows, f"{result.experiment}-rows")])
 

@@ -31,7 +31,7 @@ LENGTHS, OBSERVED = {1: 0.1, 2: 0.25}, {1: 20, 2: 60}
 LEAST_SHARE = 0.85
 DESCRIPTION = Description(
     title="Joint densities",
-    question="Forty values of a function are asked for at once. How much of what they tell about each other is in their joint "
+    question="Forty values of a function are asked for at once. How much of their dependence is in their joint "
     "distribution, compared with a regressor that is fitted anew after each of them?",
     minutes={"smoke": 0.3, "quick": 12.0, "paper": 60.0},
     methods=("ggp", "ggp-marginals", "ggp-chain", "gp-true"),

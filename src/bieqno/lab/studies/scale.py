@@ -123,7 +123,7 @@ def measured(job: Job, name: str, method: bytes | Mapping[str, float]) -> dict[s
         finally:
             for process in started:
                 process.kill()
-        if any(codes):  # where memory is short the system ends one of them, and the others with it: the rest goes on
+        if any(codes):  # where memory is short the system ends one of them, and the others with it: the rest continues
             return {"failed": 1.0}
         found: dict[str, float] = json.loads(out.read_text())[name]
     return found

@@ -1,9 +1,9 @@
 """Study ``super-filter``: one ensemble neural filter that has learned several filters and acts as any of them.
 
 Section 2.3 of the paper calls for a filter that can represent many. Four teachers analyse the same windows of Lorenz-63, the
-student is told by a code which of them to follow, and is judged on windows of truths that it has not seen: its distance to
+student gets a code of the one to follow, and is scored on windows of unseen truths: its distance to
 each teacher, against the distances between the teachers. The student gives a gain (`LearnedGain`): one that gives increments
-(`EnNF`) did not tell the teachers apart, for increments are far larger than the differences between filters. The paper's form
+(`EnNF`) did not separate the teachers, for increments are far larger than the differences between filters. The paper's form
 is equation 13 as it stands, which gives values; the code is one more input of its fitting net.
 """
 
@@ -30,8 +30,8 @@ from bieqno.lab.study import Description, Experiment, Findings, Run
 
 DESCRIPTION = Description(
     title="One filter in four roles",
-    question="One neural filter learns from four classical filters at once and is told by a code which of them to follow. On "
-    "truths it has not seen, is it closer to the filter it was told to follow than these filters are to each other?",
+    question="One neural filter learns from four classical filters at once and gets a code of the one to follow. On "
+    "truths it has not seen, is it closer to the filter that it follows than these filters are to each other?",
     claim="The EnNF has the potential to be a super filter that represents a series of ensemble filters (abstract, section 2.3).",
     minutes={"smoke": 0.5, "quick": 11.0, "paper": 70.0},
     methods=(LEARNED, PAPER_FORM),
@@ -41,7 +41,7 @@ INFLATION = 1.2
 
 @dataclass(frozen=True)
 class Settings:
-    """What is run: the teachers show `truths`, the student is judged on `unseen` ones; `training` is without early stopping.
+    """What is run: the teachers show `truths`, the student is scored on `unseen` ones; `training` is without early stopping.
 
     The paper's form goes through all lessons for a number of `epochs`.
     """
@@ -111,13 +111,13 @@ def study(s: Settings, run: Run) -> Findings:
     def learn_as_the_paper() -> dict[str, np.ndarray]:
         about, part = {**s.student, "teachers": len(teachers)}, run.between(0.6, 0.9)
         made, facts = train_paper_form(part, system, lessons(), epochs=s.epochs, student=about, key=train_key)
-        told = {name: np.array(facts[name]) for name in ("epochs", "seconds", "distance_to_teacher")}
-        return {"filter": filters.as_array(made), **told}
+        numbers = {name: np.array(facts[name]) for name in ("epochs", "seconds", "distance_to_teacher")}
+        return {"filter": filters.as_array(made), **numbers}
 
     forms = {LEARNED: ("training", learn), PAPER_FORM: ("training, the paper's form", learn_as_the_paper)}
     learned = {form: run.cases.take(*how) for form, how in forms.items() if run.wants(form)}
     run.progress("unseen truths", 0.9)
-    # The windows to judge on are those that a well-behaved filter comes to; all filters are then given the same priors.
+    # The windows to score on are those that a well-behaved filter comes to; all filters are then given the same priors.
     unseen = da.teach(teachers["ETKF"], system, trials(s.unseen, unseen_key), key=run_key)
     roles = {
         f"{form} as {name}": (name, filters.as_filter(found["filter"]).acting_as(k))
@@ -143,8 +143,8 @@ def study(s: Settings, run: Run) -> Findings:
             Row.of("unseen", role, metric, [value])
             for metric, value in (("distance_to_teacher", gap), ("share_of_typical", gap / typical))
         ]
-    told = learned.get(PAPER_FORM, {}).items()
-    rows += [Row.of("training", PAPER_FORM, name, [float(value)]) for name, value in told if name != "filter"]
+    facts = learned.get(PAPER_FORM, {}).items()
+    rows += [Row.of("training", PAPER_FORM, name, [float(value)]) for name, value in facts if name != "filter"]
     rows += filters.filter_rows(outcomes, ("relative_rmse",))
     labels = {"teacher": list(teachers), "student": list(roles)}
     return rows, {"distances": xr.Dataset({"distance": (("teacher", "student"), table)}, labels)}

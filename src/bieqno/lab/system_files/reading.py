@@ -45,7 +45,7 @@ class SystemFile:
 
     @functools.cached_property
     def spread(self) -> Float[Array, "n"]:
-        """Return the standard deviation of the first ensemble: as given, or as a free run tells."""
+        """Return the standard deviation of the first ensemble: as given, or estimated by a free run."""
         return self.system.first_spread(key=jax.random.key(self.settings.seed))
 
     def trials(

@@ -110,7 +110,7 @@ class EnNF(AbstractStudent):
     Takes ensembles of any size and states of any number of variables; only the number of observed values is fixed.
     Perturbs observations as the EnKF does. Standardisation belongs to it (`Scaling`). A missing value is taken to be what
     each member predicts; with none at all the prior is returned as it is. Without increments, anomalies and innovations it
-    is the paper's equation to the letter.
+    is exactly the paper's equation.
 
     Args:
         increment: the operator gives what is added to the prior, instead of the posterior itself.
@@ -118,7 +118,7 @@ class EnNF(AbstractStudent):
             the networks small differences of large numbers.
         innovation: ``d_i`` goes in as ``d_i - H(z_i)``, for the same reason.
         error_input: the errors' standard deviations are given to the fitting net.
-        teachers: number of filters it is to imitate, told apart by a code given to the fitting net; 0 for no code.
+        teachers: number of filters to imitate, each with a code given to the fitting net; 0 for no code.
 
     Example:
         >>> from bieqno.assimilation import Observation

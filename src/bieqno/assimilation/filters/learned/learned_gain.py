@@ -28,7 +28,7 @@ class LearnedGain(AbstractStudent):
     all variables, given nothing but the variable and observation space: the stochastic EnKF has A = -B = C, square-root
     filters have C = 0. Takes ensembles of any size, states of any number of variables, and missing values.
 
-    The `teachers` that it is to imitate are told apart by a code given to the fitting net; 0 for no code.
+    Each of the `teachers` to imitate has a code given to the fitting net; 0 for no code.
 
     Example:
         >>> from bieqno.assimilation import Observation

@@ -92,7 +92,7 @@ class LocalEnNF(eqx.Module):
     extent: Float[Array, "p"] = frozen()
     neighbourhoods: Neighbourhoods = frozen()
     settled: bool = eqx.field(static=True, default=False)
-    # Sizes that it was judged at, and where the base was the better one its radius and inflation.
+    # Sizes that it was validated at, and where the base was the better one its radius and inflation.
     judged: tuple[tuple[float, ...], ...] = eqx.field(static=True, default=())
     conditions: tuple[str, float, float] | None = eqx.field(static=True, default=None)  # that it was trained for
 
@@ -119,7 +119,7 @@ class LocalEnNF(eqx.Module):
 
         Free runs of the system's model give the units. An observation can act within the `radius`, each variable sees others
         within the `reach`; see `System.neighbourhoods` for the defaults. `width` is the number of hidden fields of the
-        correction, `channels` that of combinations of innovations, and of facts that members are told.
+        correction, `channels` that of combinations of innovations, and of inputs of the operator over members.
         """
         climate_key, weight_key = jax.random.split(key)
         around = system.neighbourhoods(radius, reach)
@@ -225,7 +225,7 @@ class LocalEnNF(eqx.Module):
         near, sums = taper(close, _bounded(log_radius)), self.innovation_sums.weights(close)
         kinds = jax.nn.one_hot(around.variables, self.climate.scale.shape[0]).T
         seen = seen_fields(prior, observed.mask, close, near, sums, kinds)
-        # Both are zero at SIZE members. The first tells few members apart, the second many.
+        # Both are zero at SIZE members. The first resolves few members, the second many.
         whole = jnp.stack([3 * (1 / jnp.sqrt(prior.count) - 1 / math.sqrt(SIZE)), size])
         steered = self.steering(seen, whole, around.beside)
         # The base analysis.

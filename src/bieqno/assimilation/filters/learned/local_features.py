@@ -68,7 +68,7 @@ def without_padding(
     ensemble: Float[Array, "N n"], present: Bool[Array, "N"], observed: Observed
 ) -> tuple[Float[Array, "N n"], Observed]:
     """Return members with padding replaced by the first, and what was observed with Gaussian errors, as a network may see it."""
-    # An error law evaluated at the true value would tell a network what that value is.
+    # An error law evaluated at the true value would reveal that value to a network.
     observed = eqx.tree_at(lambda o: o.reference, observed, observed.value)
     ensemble = jnp.where(present[:, None], ensemble, ensemble[0])
     return ensemble, observed.gaussian(ensemble, present)

@@ -19,7 +19,7 @@ KERNEL = 16  # length of the hidden layer of the networks that make weights of p
 def place_code(stencil: Stencil, here: int, there: int) -> Float[Array, "f P k"]:
     """Return what networks see of each pair of places: relative position, and one-hot kinds of both.
 
-    Positions are told by bumps, evenly spaced in the signed square root of the offset: finest where things are near.
+    Positions are encoded by bumps, evenly spaced in the signed square root of the offset: finest where things are near.
     """
     root = jnp.sign(stencil.offset) * jnp.sqrt(jnp.abs(stencil.offset))
     centres = jnp.linspace(-1, 1, BUMPS)

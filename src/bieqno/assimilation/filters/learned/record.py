@@ -2,7 +2,7 @@
 
 A classical analysis of few members errs by chance: its gain is a sample covariance, its spread a sample variance. Here networks
 that are given what all members say together correct both, and the law by which the forecast predicts the next value. They are
-trained on simulations with many parameters (`OnScenarios`), and are told parameters and inputs as a context.
+trained on simulations with many parameters (`OnScenarios`), and have parameters and inputs as a context.
 """
 
 from collections.abc import Sequence
@@ -29,18 +29,18 @@ QUIET = -5.0  # log of the noise before training
 
 
 class RecordEnNF(eqx.Module):
-    """Correct a classical analysis by networks of what all members say together, and learn the law of the next value.
+    """Correct a classical analysis by networks of the whole ensemble, and learn the predictive law.
 
     In coordinates of the state, with the forecast's mean m, anomalies a_i, spread s and the increments of the `base`: the mean
     moves by a learned share of the base's increment and by learned shifts in units of s and of the climate; anomalies are the
     forecast's and the base's by learned shares, turned along the predicted value, with learned noise. Before training it is the
-    base but for a little noise. It is equivariant in the members, takes any number of them, and one number of observed values.
+    base with a little noise. It is equivariant in the members, takes any number of them, and one number of observed values.
 
     Args:
         names: coordinates of each variable, as in `Transformed.by`.
         seen: those of the observed values.
         states: a sample in whose units the state is measured, one row each.
-        contexts: a sample of what else the networks are told; then a window's inputs have it under the name "context".
+        contexts: a sample of further inputs of the networks; then a window's inputs have it under the name "context".
         observations: number of observed values.
         climate: how much each coordinate varies in time; None for the deviation of the sample.
 
@@ -153,14 +153,14 @@ class RecordEnNF(eqx.Module):
         return [self.state_units(m), 0.5 * jnp.log(s / self.climate)]
 
     def _context(self, observed: Observed, members: int) -> Float[Array, "c"]:
-        told = jnp.zeros(0)
+        context = jnp.zeros(0)
         if self.context_units.mean.size:
             if not isinstance(observed.inputs, dict) or "context" not in observed.inputs:
                 raise ValueError(
                     'this filter was trained with a context: give it as the input "context" of each window'
                 )
-            told = self.context_units(observed.inputs["context"])
-        return jnp.concatenate([told, jnp.log(jnp.array([members / 20.0]))])
+            context = self.context_units(observed.inputs["context"])
+        return jnp.concatenate([context, jnp.log(jnp.array([members / 20.0]))])
 
     def _seen(
         self, ensemble: Float[Array, "N n"], observed: Observed
