@@ -57,6 +57,21 @@ def interactions(rng, rows):
     return X, smooth + 0.1 * rng.normal(size=rows)
 
 
+def checkerboard(rng, rows):
+    X = rng.uniform(size=(rows, 2))
+    return X, np.floor(3 * X).sum(axis=1) % 2 + 0.1 * rng.normal(size=rows)
+
+
+def parity(rng, rows):
+    X = rng.integers(0, 2, size=(rows, 10)).astype(float)
+    return X, 2 * (X[:, :3].sum(axis=1) % 2) + X[:, 3] + 0.3 * rng.normal(size=rows)
+
+
+def counts(rng, rows):
+    X = rng.uniform(-1, 1, size=(rows, 5))
+    return X, rng.poisson(np.exp(0.8 + X[:, 0] + X[:, 1] * X[:, 2])).astype(float)
+
+
 TABLES = {
     "12 inputs, 3 matter": (few_of_twelve, 150),
     "heavy-tailed noise": (heavy_tails, 300),
@@ -64,6 +79,9 @@ TABLES = {
     "linear, 20 inputs": (linear, 200),
     "skewed and positive": (skewed, 300),
     "interactions, 10 inputs": (interactions, 300),
+    "checkerboard, 2 inputs": (checkerboard, 300),
+    "parity of three of ten": (parity, 300),
+    "counts, 5 inputs": (counts, 400),
 }
 
 

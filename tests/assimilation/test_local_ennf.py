@@ -23,7 +23,7 @@ from bieqno.assimilation import (
     save_filter,
 )
 from bieqno.assimilation.filters import transform
-from bieqno.assimilation.filters.learned import local
+from bieqno.assimilation.filters.learned import local_update
 from bieqno.assimilation.filters.wrappers import mirrored
 from bieqno.assimilation.neighbourhoods import Stencil, near_radius, spacing
 from bieqno.operators import Standardiser
@@ -65,7 +65,7 @@ def all_scales(filter):
 @pytest.fixture(autouse=True)
 def _silence(monkeypatch):
     """No noise, which is not the same for members in another order."""
-    monkeypatch.setattr(local, "NOISE", 0.0)
+    monkeypatch.setattr(local_update, "NOISE", 0.0)
 
 
 @cache
@@ -169,7 +169,7 @@ def test_padding_changes_nothing(filter, members):
 def test_the_ensemble_size_scales_what_the_networks_say(filter):
     """Not at the size that scales are relative to."""
     plain = eqx.tree_at(all_scales, filter, replace_fn=jnp.zeros_like)
-    for members, same in ((int(local.SIZE), True), (N, False), (1, False)):
+    for members, same in ((int(local_update.SIZE), True), (N, False), (1, False)):
         prior = jax.random.normal(jax.random.key(3), (members, SIZE))
         found, expected = (analyse(one, prior, VALUE, around(OBSERVED)) for one in (filter, plain))
         assert np.allclose(found, expected, **CLOSE) == same

@@ -22,7 +22,7 @@ from bieqno.assimilation import (
     load_filter,
     save_filter,
 )
-from bieqno.assimilation.filters.learned import local
+from bieqno.assimilation.filters.learned import local_update
 from bieqno.assimilation.places import EARTH
 from bieqno.operators import Standardiser
 
@@ -103,7 +103,7 @@ def test_a_plane_is_periodic_in_the_dimensions_that_are(period):
 
 
 def test_on_a_torus_with_two_fields_the_filters_are_equivariant_to_translations(monkeypatch):
-    monkeypatch.setattr(local, "NOISE", 0.0)  # of which every place has its own
+    monkeypatch.setattr(local_update, "NOISE", 0.0)  # of which every place has its own
     torus = Places.grid(4, 6, fields=2, period=(4.0, 6.0))
     prior = jax.random.normal(jax.random.key(0), (3, 2, 4, 6))
 

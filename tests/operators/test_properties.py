@@ -20,6 +20,7 @@ from bieqno import (
     MeanPool,
     PosteriorOperator,
 )
+from bieqno.operators import sets as sets_module
 
 P, R, Q, WIDTH = 3, 2, 4, 8
 KEY = jax.random.key(0)
@@ -223,6 +224,20 @@ def test_jit_equals_eager_and_vmap_equals_loop(operator):
     looped = jnp.stack([operator(x, d) for x, d in zip(xs, ds, strict=True)])
     assert_close(apply(operator, xs[0], ds[0]), looped[0])
     assert_close(eqx.filter_jit(eqx.filter_vmap(operator))(xs, ds), looped)
+
+
+@pytest.mark.parametrize("together", [1, 2 * ROWS, 100 * ROWS])
+@pytest.mark.parametrize("pool", [*POOLS.values(), None], ids=[*POOLS, "lean"])
+def test_many_sets_at_once_equal_one_after_another(pool, together, monkeypatch):
+    """In blocks, of which the last is padded, or all together; whether layers can be joined or not."""
+    monkeypatch.setattr(sets_module, "TOGETHER", together)
+    size = Q if pool is not None else None
+    operator = EquivariantOperator(P, size, context_size=2, pool=pool, key=KEY, **NETWORK)
+    elements, context = draw(0, (P, ROWS, 5), (2, 5))
+    for mask in (jnp.ones(ROWS, bool), jnp.arange(ROWS) % 2 == 0, jnp.zeros(ROWS, bool)):
+        found = operator.many(elements, context, mask)
+        each = [operator(elements[..., k].T, context=context[:, k], mask=mask).T for k in range(5)]
+        assert_close(found, jnp.stack(each, axis=-1))
 
 
 @pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)

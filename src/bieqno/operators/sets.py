@@ -4,7 +4,7 @@
 where (+) is concatenation.
 """
 
-from typing import Any, Unpack
+from typing import Any, Unpack, cast
 
 import equinox as eqx
 import jax
@@ -12,8 +12,20 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from bieqno.arguments import checked
-from bieqno.operators.networks import MLP, MLPSettings, Network, apply_network, check_fit, fitting_net, output_size
-from bieqno.operators.pooling import AbstractPool, Elements, PoolLike, Query, as_pool, blank_parts, pool_set
+from bieqno.operators.networks import (
+    MLP,
+    MLPSettings,
+    Network,
+    apply_linear,
+    apply_network,
+    bias_of,
+    check_fit,
+    fitting_net,
+    output_size,
+)
+from bieqno.operators.pooling import AbstractPool, Elements, MeanPool, PoolLike, Query, as_pool, blank_parts, pool_set
+
+TOGETHER = 2**12  # elements of many sets at a time: their hidden layers stay in the cache
 
 
 class InvariantOperator(eqx.Module):
@@ -167,3 +179,32 @@ class EquivariantOperator(eqx.Module):
             return jnp.concatenate([own, *shared]) if self.fit is None else apply_network(self.fit, own, *shared)
 
         return jnp.where(mask[:, None], jax.vmap(update)(*parts), 0)
+
+    def many(
+        self, elements: Float[Array, "p n s"], context: Float[Array, "c s"], mask: Bool[Array, "n"]
+    ) -> Float[Array, "q n s"]:
+        """Apply the operator to `s` sets of one size and one mask, each with a context of its own, some at a time."""
+        _, size, sets = elements.shape
+        block = max(1, TOGETHER // max(size, 1)) if isinstance(size, int) else sets
+        if sets > block:
+            padding = (0, -sets % block)
+            cut = jnp.pad(elements, ((0, 0), (0, 0), padding)), jnp.pad(context, ((0, 0), padding))
+            parts = tuple(jnp.moveaxis(x.reshape(*x.shape[:-1], -1, block), -2, 0) for x in cut)
+            found = jax.lax.map(lambda part: self.many(part[0], part[1], mask), parts)
+            return jnp.moveaxis(found, 0, -2).reshape(found.shape[1], size, -1)[..., :sets]
+        networks, pool = (self.embed_self, self.interaction.embed, self.fit), self.interaction.pool
+        plain = all(isinstance(net, MLP) and net.features is None and len(net.layers) > 1 for net in networks)
+        if not plain or not isinstance(pool, MeanPool) or pool.count:
+            each: Any = jax.vmap(lambda rows, c: self(rows, context=c, mask=mask), in_axes=(2, 1), out_axes=2)
+            return jnp.moveaxis(each(jnp.moveaxis(elements, 0, 1), context), 1, 0)
+        own, other, fit = cast(tuple[MLP, MLP, MLP], networks)
+        here = mask[:, None]
+        elements = jnp.where(here, elements, 0)
+        # What is linear is done after the mean, once for a set, and in one product with the layer that follows.
+        hidden = jnp.sum(jnp.where(here, other.before_last(elements), 0), axis=1, keepdims=True)
+        pooled = apply_linear(other.layers[-1], hidden / jnp.maximum(jnp.sum(mask, dtype=hidden.dtype), 1))
+        last, first = own.layers[-1], fit.layers[0].weight[:, : own.layers[-1].weight.shape[0]]
+        begun = jnp.tensordot(first @ last.weight, own.before_last(elements), 1)
+        begun = begun + (first @ bias_of(last))[:, None, None]
+        found = apply_linear(fit.layers[-1], fit.before_last(pooled, context[:, None], begun=begun))
+        return jnp.where(here, found, 0)

@@ -15,7 +15,7 @@ from bieqno.assimilation.neighbourhoods import Candidates
 from bieqno.assimilation.observation import Observed
 
 # Numbers gathered at a time: analyses are done in chunks of about this, so that memory is bounded and stays in cache.
-CHUNK = 2**18
+CHUNK = 2**16
 EXPORTED = 64  # members that a program for any number of them is laid out for
 
 

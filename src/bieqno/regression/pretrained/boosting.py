@@ -5,6 +5,7 @@ From few rows these predict better than trees that choose a question for each br
 rows of the own fold, which take no part, are predicted on the way, and tell when to stop.
 """
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -123,25 +124,30 @@ def _grow(
 ) -> _Tree:
     """Grow a symmetric tree for the residuals of each fold's model."""
     (number, count), d, bins = residual.shape, codes.shape[1], int(codes.max()) + 1
-    fold, row = np.nonzero(taking_part)
-    own, place = residual[fold, row], codes[row] + bins * np.arange(d)
+    there = np.flatnonzero(taking_part)
+    fold, row = np.divmod(there, count)
+    own, place = residual.ravel()[there], (codes + bins * np.arange(d))[row]
     weights, leaf = np.repeat(own, d), np.zeros((number, count), int)
     feature, edge = np.zeros((2, number, levels), int)
     for level in range(levels):
         shape = (number, 2**level, d, bins)
-        where = (((fold << level) + leaf[fold, row])[:, None] * (d * bins) + place).ravel()
-        total = np.cumsum(np.bincount(where, weights, np.prod(shape)).reshape(shape), axis=3)
-        rows = np.cumsum(np.bincount(where, minlength=np.prod(shape)).reshape(shape), axis=3)
-        rest, others = total[..., -1:] - total, rows[..., -1:] - rows
-        gain = total**2 / (rows + _RIDGE) + rest**2 / (others + _RIDGE)
-        gain -= total[..., -1:] ** 2 / (rows[..., -1:] + _RIDGE)
-        gain *= (rows >= _LEAST_ROWS) & (others >= _LEAST_ROWS)
+        where = (((fold << level) + leaf.ravel()[there])[:, None] * (d * bins) + place).ravel()
+        total, rows = (np.bincount(where, w, math.prod(shape)).reshape(shape).cumsum(axis=3) for w in (weights, None))
+        others, last, all_of_them = rows[..., -1:] - rows, total[..., -1:].copy(), rows[..., -1:]
+        gain = total**2  # in place from here on: memory takes most of the time
+        gain /= rows + _RIDGE
+        total -= last
+        total *= total
+        total /= others + _RIDGE
+        gain += total
+        gain -= last**2 / (all_of_them + _RIDGE)
+        gain *= np.minimum(rows, others) >= _LEAST_ROWS
         gain = gain.sum(axis=1).reshape(number, -1)
         best = np.argmax(gain, axis=1)
         feature[:, level] = best // bins
         edge[:, level] = np.where(gain[np.arange(number), best] > 0, best % bins, bins)
         leaf = 2 * leaf + (codes.T[feature[:, level]] > edge[:, level, None])
-    where = (fold << levels) + leaf[fold, row]
+    where = (fold << levels) + leaf.ravel()[there]
     sums, rows = (np.bincount(where, w, number << levels) for w in (own, None))
     return _Tree(feature, edge, (sums / (rows + _RIDGE)).reshape(number, -1), leaf)
 

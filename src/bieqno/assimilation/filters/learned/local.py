@@ -20,10 +20,11 @@ from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from bieqno.arguments import checked
-from bieqno.assimilation.filters.learned.local_features import LEAST, SEEN, Prior, asinh, prior_of, seen_fields, taper
-from bieqno.assimilation.filters.learned.local_network import FieldNetwork, StencilSum, stencil_sum
+from bieqno.assimilation.filters.learned.local_features import SEEN
+from bieqno.assimilation.filters.learned.local_network import FieldNetwork, StencilSum
+from bieqno.assimilation.filters.learned.local_update import SIZE, AbstractLocalUpdate
 from bieqno.assimilation.filters.learned.pretrained import PretrainedEnNF, shipped_filter
-from bieqno.assimilation.filters.transform import LETKF, local_transforms
+from bieqno.assimilation.filters.transform import LETKF
 from bieqno.assimilation.filters.wrappers import Inflated
 from bieqno.assimilation.geometry import marked
 from bieqno.assimilation.linalg import white_noise
@@ -31,16 +32,11 @@ from bieqno.assimilation.neighbourhoods import Neighbourhoods
 from bieqno.assimilation.observation import Observed
 from bieqno.assimilation.system import Climate, System
 from bieqno.compilation import quick_jit
-from bieqno.operators import EquivariantOperator, Standardiser, frozen
+from bieqno.operators import EquivariantOperator, Standardiser
 
 BEYOND = 1.25  # how far beyond the farthest state of the free runs an analysis may be
-SIZE = 10.0  # ensemble size at which the settings of the base are given; they vary with its logarithm
-NOISE = 0.02  # spread of the noise before training, as a share of that of the analysis
-STEP = 0.1  # unit of a correction of the mean, in units of the climate, for ensembles that have collapsed
 ANALYSED = 4  # fields that are known after the base analysis
 MEMBER = 6  # numbers that describe a member at a variable
-FAR = 5.0  # largest logarithm of a radius, an inflation or a noise, in their units
-TINY = 1e-12  # keeps the root of a taper of zero differentiable
 
 
 @quick_jit
@@ -53,7 +49,8 @@ def _networks(
     shape: Any = {"dimensions": dimensions, "kinds": count}
     seen, outputs = SEEN + count + 2 * channels, 4 + channels
     silu: Any = {"activation": jax.nn.silu, "depth": 2}
-    operator = EquivariantOperator(MEMBER, 1, context_size=channels, width=16, **silu, key=keys[4])
+    inside = min(16, max(1, width // 2))
+    operator = EquivariantOperator(MEMBER, 1, context_size=channels, width=inside, **silu, key=keys[4])
     return (
         StencilSum(dimensions, 2 * channels, kinds=kinds, key=keys[0]),
         FieldNetwork(seen, 2, width=16, depth=1, key=keys[1], **shape),
@@ -63,7 +60,7 @@ def _networks(
     )
 
 
-class LocalEnNF(eqx.Module):
+class LocalEnNF(AbstractLocalUpdate):
     """Analyses each variable by what was observed near it: an LETKF whose settings and corrections are learned.
 
     Takes ensembles of any size, any number of variables and observations, and missing values; on a periodic domain it is
@@ -80,17 +77,6 @@ class LocalEnNF(eqx.Module):
         [True, True, False, False, False, False, False, True]
     """
 
-    # Of the base: the value at SIZE members and the slope in log N; a radius is in units of the neighbourhoods'.
-    log_radius: Float[Array, "2"]
-    log_inflation: Float[Array, "2"]
-    innovation_sums: StencilSum
-    steering: FieldNetwork
-    correction: FieldNetwork
-    beside: StencilSum
-    operator: EquivariantOperator
-    climate: Standardiser
-    extent: Float[Array, "p"] = frozen()
-    neighbourhoods: Neighbourhoods = frozen()
     settled: bool = eqx.field(static=True, default=False)
     # Sizes that it was validated at, and where the base was the better one its radius and inflation.
     judged: tuple[tuple[float, ...], ...] = eqx.field(static=True, default=())
@@ -158,23 +144,6 @@ class LocalEnNF(eqx.Module):
             neighbourhoods=neighbourhoods,
         )
 
-    def __check_init__(self) -> None:
-        around = self.neighbourhoods
-        size, dimensions = self.innovation_sums.kernel.layers[0].weight.shape[1], around.near.dimensions
-        if size != self.innovation_sums.size(dimensions):
-            raise ValueError(
-                f"these weights are for another space than the {dimensions} dimensions of the neighbourhoods"
-            )
-        for what, kinds, known in zip(
-            ("variables", "observations"),
-            (around.variables, around.observations),
-            self.innovation_sums.kinds,
-            strict=True,
-        ):
-            most = int(jnp.max(kinds, initial=0)) + 1
-            if most > known:
-                raise ValueError(f"these weights know {known} kinds of {what}, the neighbourhoods have {most}")
-
     @checked()
     def __call__(self, ensemble: Float[Array, "N n"], observed: Observed, *, key: PRNGKeyArray) -> Float[Array, "N n"]:
         """Analyse one window; at ensemble sizes at which training did not help by the base alone."""
@@ -207,79 +176,6 @@ class LocalEnNF(eqx.Module):
     def part(self, variables: Int[np.ndarray, "k"], observations: Int[np.ndarray, "l"]) -> "LocalEnNF":
         """Return the same for a part of the state and some observations, numbered as in these lists."""
         return dataclasses.replace(self, neighbourhoods=self.neighbourhoods.part(variables, observations))
-
-    def analyse_with(
-        self, white: Float[Array, "N n"], ensemble: Float[Array, "N n"], observed: Observed, present: Bool[Array, "N"]
-    ) -> Float[Array, "N n"]:
-        """Analyse an ensemble with given standard normal numbers, all that it has of chance."""
-        around = self.neighbourhoods
-        observed.check_known(ensemble, around.variables.shape[0], around.observations.shape[0])
-        if not ensemble.shape[0]:
-            raise ValueError("an ensemble has at least one member, got none")
-        close = around.near.among(observed.mask)
-        if not close.indices.shape[1]:
-            return ensemble
-        prior = prior_of(ensemble, present, observed, around, self.climate)
-        size = jnp.log(prior.count / SIZE)
-        log_radius, log_inflation = (law[0] + law[1] * size for law in (self.log_radius, self.log_inflation))
-        near, sums = taper(close, _bounded(log_radius)), self.innovation_sums.weights(close)
-        kinds = jax.nn.one_hot(around.variables, self.climate.scale.shape[0]).T
-        seen = seen_fields(prior, observed.mask, close, near, sums, kinds)
-        # Both are zero at SIZE members. The first resolves few members, the second many.
-        whole = jnp.stack([3 * (1 / jnp.sqrt(prior.count) - 1 / math.sqrt(SIZE)), size])
-        steered = self.steering(seen, whole, around.beside)
-        # The base analysis.
-        near = jnp.broadcast_to(taper(close, _bounded(log_radius + steered[0])), close.indices.T.shape)
-        weight = jnp.sqrt(near + TINY).T
-        anomalies, shift = local_transforms(prior.anomalies, prior.factor, prior.innovation, close.indices, weight)
-        spread = jnp.sqrt(jnp.sum(anomalies**2, axis=0) + LEAST**2)
-        # The correction of mean, spread and members.
-        ratio = jnp.log(spread / prior.spread)
-        analysed = jnp.stack([asinh(shift / prior.spread), asinh(3 * shift), ratio, jnp.log(spread) / 3])
-        corrected = self.correction(jnp.concatenate([seen, analysed]), whole, around.beside)
-        inflation = _bounded(log_inflation + steered[1] + corrected[0])
-        beside = self.beside.weights(around.beside)
-        moved = self._moved(prior, anomalies, spread, corrected[4:], beside[:2]) + corrected[1]
-        noise = NOISE * _bounded(corrected[2]) * self._noise(prior, beside[2], white)
-        mean = prior.mean + shift + STEP * corrected[3]
-        values = mean + prior.root * inflation * anomalies + spread * (moved + noise)
-        kinds = around.variables
-        values = self._within_extent(values * self.climate.scale[kinds] + self.climate.mean[kinds])
-        return observed.or_prior(values.astype(ensemble.dtype), ensemble)
-
-    def _moved(
-        self,
-        prior: Prior,
-        anomalies: Float[Array, "N n"],
-        spread: Float[Array, "n"],
-        context: Float[Array, "c n"],
-        weights: Float[Array, "2 k _"],
-    ) -> Float[Array, "N n"]:
-        """Return what the equivariant operator adds to each member, in units of the spread of the analysis."""
-        beside, move = self.neighbourhoods.beside, asinh(prior.move)
-        before, after = (prior.root * a / s for a, s in ((prior.anomalies, prior.spread), (anomalies, spread)))
-        there = stencil_sum(weights, jnp.stack([before, move], axis=1), beside)
-        mean = jnp.broadcast_to(prior.mean, before.shape)
-        elements = jnp.stack([before, after, move, mean, there[:, 0], there[:, 1]], axis=-1)
-
-        def at_variable(element: Float[Array, "N f"], context: Float[Array, "c"]) -> Float[Array, "N"]:
-            return self.operator(element, context=context, mask=prior.present)[:, 0]
-
-        return jax.vmap(at_variable, in_axes=(1, 1), out_axes=1)(elements, context)
-
-    def _noise(self, prior: Prior, weights: Float[Array, "k _"], white: Float[Array, "N n"]) -> Float[Array, "N n"]:
-        """Return standard normal fields, one per member present, smooth as learned, with a mean of zero."""
-        beside = self.neighbourhoods.beside
-        weights = weights / jnp.sqrt(jnp.sum(weights**2, axis=0) + TINY)
-        noise = jnp.sum(weights * white[:, beside.indices.T], axis=1)
-        here = prior.present[:, None]
-        return jnp.where(here, noise - jnp.sum(jnp.where(here, noise, 0), axis=0) / prior.count, 0)
-
-    def _within_extent(self, values: Float[Array, "N n"]) -> Float[Array, "N n"]:
-        """Keep members within the climate: one beyond all that the model does would blow up in the next forecast."""
-        kinds = self.neighbourhoods.variables
-        mean, far = self.climate.mean[kinds], (self.extent * self.climate.scale)[kinds]
-        return jnp.clip(values, mean - far, mean + far)
 
     def base(self, radius: float | Float[Array, ""], inflation: float | Float[Array, ""]) -> Inflated:
         """Return the base alone, an inflated LETKF: what the filter is before training, and falls back on."""
@@ -328,11 +224,6 @@ class LocalEnNF(eqx.Module):
         around = system.neighbourhoods(self.neighbourhoods.radius, self.neighbourhoods.reach)
         units, extent = _units(climate.states, np.asarray(around.variables))
         return dataclasses.replace(self.at(around), climate=units, extent=extent)
-
-
-def _bounded(log: Float[Array, "*s"]) -> Float[Array, "*s"]:
-    """Return the exponential, bounded so that weights that training has thrown far off still give finite numbers."""
-    return jnp.exp(jnp.clip(log, -FAR, FAR))
 
 
 def _units(states: Float[Array, "r n"], kinds: Int[np.ndarray, "n"]) -> tuple[Standardiser, Float[Array, "p"]]:

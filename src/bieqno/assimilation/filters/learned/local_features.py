@@ -13,6 +13,7 @@ from bieqno.assimilation.neighbourhoods import Neighbourhoods, Stencil
 from bieqno.assimilation.observation import Observed
 from bieqno.operators import Standardiser
 
+AT_A_TIME = 64  # variables whose observations are gathered together, and stay in the cache
 LEAST = 1e-5  # spread, in units of the climate, below which an ensemble counts as collapsed
 
 
@@ -118,11 +119,11 @@ def seen_fields(
         jnp.sum(taper * (present * values)[near], axis=0)
         for values in (jnp.ones_like(variance), innovation**2, variance / (1 + variance))
     )
-    plain, related = jnp.split(weights, 2)
-    scaled = prior.factor / jnp.sqrt(1 + variance)
-    correlation = jnp.sum(prior.anomalies[:, None] * scaled[:, near], axis=0) / prior.spread
-    terms = taper * innovation[near]
-    sums = jnp.concatenate([jnp.sum(plain * terms, axis=1), jnp.sum(related * (terms * correlation), axis=1)])
+    rows, columns = (prior.factor / jnp.sqrt(1 + variance)).T, (close.indices, prior.anomalies.T)
+    correlation = jax.lax.map(lambda x: rows[x[0]] @ x[1], columns, batch_size=AT_A_TIME).T / prior.spread
+    (plain, related), terms = jnp.split(weights, 2), taper * innovation[near]
+    pairs, shared = ((plain, terms), (related, terms * correlation)), weights.shape[-1] == 1  # by all places
+    sums = jnp.concatenate([w[..., 0] @ x if shared else jnp.sum(w * x, axis=1) for w, x in pairs])
     sums = sums / jnp.sqrt(1 + number)
     facts = [
         prior.mean,
