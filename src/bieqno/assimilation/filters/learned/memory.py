@@ -50,20 +50,8 @@ class Memory(eqx.Module):
     def new(cls, variables: int, pairs: int) -> "Memory":
         """Remember nothing."""
         none, binned, zero = jnp.zeros(variables), jnp.zeros((pairs, BINS)), jnp.zeros(())
-        lagged = jnp.zeros((LAGS * EACH, variables))
-        return cls(
-            none,
-            none,
-            none,
-            binned,
-            binned,
-            none,
-            zero,
-            zero,
-            jnp.zeros((3, len(SHARES) * len(FACTORS))),
-            lagged,
-            jnp.zeros(GRID),
-        )
+        held_out, lagged = jnp.zeros((3, len(SHARES) * len(FACTORS))), jnp.zeros((LAGS * EACH, variables))
+        return cls(none, none, none, binned, binned, none, zero, zero, held_out, lagged, jnp.zeros(GRID))
 
     def with_correlations(
         self, square: Float[Array, "k n"], known: Bool[Array, "k n"], pair: Int[Array, "k n"], close: Stencil
@@ -88,9 +76,7 @@ class Memory(eqx.Module):
         pairs = ((self.weight, number), (self.squares, squares), (self.expected, expected))
         return eqx.tree_at(lambda m: (m.weight, m.squares, m.expected), self, [fade * old + new for old, new in pairs])
 
-    def with_pooled(
-        self, squares: Float[Array, "m"], expected: Float[Array, "m"], mask: Bool[Array, "m"]
-    ) -> "Memory":
+    def with_pooled(self, squares: Float[Array, "m"], expected: Float[Array, "m"], mask: Bool[Array, "m"]) -> "Memory":
         """Return the memory a window later, with the likelihood of its innovations under each variance ratio of all."""
         total = 1 + jnp.exp(_log_ratios()) * expected
         found = -0.5 * jnp.sum(jnp.where(mask, jnp.log(total) + squares / total, 0), axis=1)
