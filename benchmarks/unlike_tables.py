@@ -92,28 +92,32 @@ def ours(X, y, new):
     return mean, low, high, model.predict_distribution(new).log_pdf
 
 
-def gaussian_process(X, y, new):
+def gaussian_process(X, y, new, rows=None):
+    """With ``rows``, hyperparameters of so many rows, drawn at random."""
     centre, scale = X.mean(axis=0), X.std(axis=0)
-    X, new, level, spread = (X - centre) / scale, (new - centre) / scale, y.mean(), y.std()
-    lengths = np.full(X.shape[1], 2.0)
+    level, spread = y.mean(), y.std()
+    X, new, y, lengths = (X - centre) / scale, (new - centre) / scale, (y - level) / spread, np.full(X.shape[1], 2.0)
+    some = slice(None) if rows is None else np.random.default_rng(0).permutation(len(y))[:rows]
     fits = [
         GaussianProcessRegressor(
             ConstantKernel() * kernel + ConstantKernel(0.1) * DotProduct() + WhiteKernel(0.1), alpha=1e-8
-        ).fit(X, (y - level) / spread)
+        ).fit(X[some], y[some])
         for kernel in (RBF(lengths, (1e-2, 1e3)), Matern(lengths, (1e-2, 1e3), nu=1.5))
     ]
     best = max(fits, key=lambda fit: fit.log_marginal_likelihood_value_)
+    if rows is not None and rows < len(y):
+        best = GaussianProcessRegressor(best.kernel_, alpha=1e-8, optimizer=None).fit(X[:3000], y[:3000])
     mean, deviation = best.predict(new, return_std=True)
     return normal(mean * spread + level, deviation * spread)
 
 
-def boosted_trees(X, y, new):
+def boosted_trees(X, y, new, settings=TREES, folds=5):
     found = []
-    for number, rate, leaves in TREES:
+    for number, rate, leaves in settings:
         trees = HistGradientBoostingRegressor(
             max_iter=number, learning_rate=rate, max_leaf_nodes=leaves, min_samples_leaf=5, random_state=0
         )
-        found.append((np.mean((cross_val_predict(trees, X, y, cv=5) - y) ** 2), trees))
+        found.append((np.mean((cross_val_predict(trees, X, y, cv=folds) - y) ** 2), trees))
     variance, trees = min(found, key=lambda pair: pair[0])
     return normal(trees.fit(X, y).predict(new), np.full(len(new), np.sqrt(variance)))
 
