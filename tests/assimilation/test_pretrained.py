@@ -314,7 +314,7 @@ def test_what_was_not_met_in_training_is_said_and_left_to_the_base(weights):
     ensemble, observed = jax.random.normal(KEY, (5, SIZE)), here.observation.window(jnp.arange(6.0))
     strange = eqx.tree_at(lambda f: f.units.scale, weights, jnp.full_like(weights.units.scale, 1e-4)).at(here)
     base = pretrained.PretrainedEnNF.untrained(key=KEY).at(here)
-    laws = lambda f: (f.log_radius, f.log_doubt, f.log_share)  # noqa: E731
+    laws = lambda f: (f.log_radius, f.log_relaxation, f.log_doubt, f.log_share)  # noqa: E731
     base = eqx.tree_at(laws, base, laws(weights))
     everyone = jnp.ones(5, bool)
     posterior, memory = step(strange, ensemble, observed, everyone)

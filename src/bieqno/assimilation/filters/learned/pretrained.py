@@ -1,10 +1,11 @@
 """The pretrained ensemble neural filter: a local analysis that adapts itself, steered by a network that has seen many systems.
 
 Nothing that it sees has a unit: innovations and spreads are in units of the observation error, distances in units of the
-network of observations. The base is an LETKF whose radius follows from the sample correlations, and whose inflation from the
-innovations: those of all observations in a few hundred windows, then those near a variable in the last fifty. A network steers
-both for each variable, and stretches what comes out; it begins at zero. Covariances are hybrid: anomalies of earlier forecasts,
-a time-lagged ensemble, have a share of them. Observations that are held out correct this share and the radius at last.
+network of observations. The base is an LETKF whose radius follows from the sample correlations, whose inflation before the
+analysis from the innovations of all observations and those near a variable, and after it from how much the spread shrank and
+from the ensemble size. A network steers all of them for each variable; it begins at zero. Covariances are hybrid: anomalies of
+earlier forecasts, a time-lagged ensemble, have a share of them. Observations that are held out correct this share and the
+radius at last.
 """
 
 import dataclasses
@@ -50,6 +51,7 @@ class PretrainedEnNF(eqx.Module):
 
     # Of the base: the value at SIZE members and the slope in log N.
     log_radius: Float[Array, "2"]
+    log_relaxation: Float[Array, "2"]
     log_doubt: Float[Array, ""]  # deviation of the logarithm of the variance ratio near a variable from that of all
     before: MLP
     after: MLP
@@ -63,12 +65,13 @@ class PretrainedEnNF(eqx.Module):
         """Return new weights: the base alone."""
         keys = jax.random.split(key)
         shape: Any = {"width": width, "depth": 3, "activation": jax.nn.silu}
-        networks = [MLP(SEEN, 2, **shape, key=keys[0]), MLP(SEEN + ANALYSED, 2, **shape, key=keys[1])]
+        networks = [MLP(SEEN, 3, **shape, key=keys[0]), MLP(SEEN + ANALYSED, 2, **shape, key=keys[1])]
         last = [jax.tree.map(jnp.zeros_like, mlp.layers[-1]) for mlp in networks]
         before, after = (eqx.tree_at(lambda m: m.layers[-1], *pair) for pair in zip(networks, last, strict=True))
         return cls(
-            log_radius=jnp.array([0.45, 0.2]),
-            log_doubt=jnp.log(0.13),
+            log_radius=jnp.zeros(2),
+            log_relaxation=jnp.array([jnp.log(0.25), -0.8]),
+            log_doubt=jnp.log(0.2),
             before=before,
             after=after,
             units=_anything(),
@@ -142,7 +145,8 @@ class PretrainedEnNF(eqx.Module):
         shrunk = jnp.log(deviation / after)
         analysed = jnp.stack([shrunk, asinh((shift / deviation) ** 2), steered[0], steered[1]])
         corrected = trust * jnp.tanh(self.after(seen, analysed) / FAR)
-        stretch = jnp.exp(corrected[0])
+        relaxation = jnp.exp(_law(self.log_relaxation, prior.count) + steered[2])
+        stretch = jnp.exp(relaxation * shrunk + corrected[0])
         members = prior.root * stretch * _with_deviation(after, anomalies[: len(ensemble)], here)
         members = _mixed(members, here, key=jax.random.fold_in(key, 3))
         values = around.within(prior.mean + shift * jnp.exp(corrected[1]) + members, ensemble, here)
