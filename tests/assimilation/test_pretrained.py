@@ -92,15 +92,34 @@ def test_padding_means_nothing(weights):
 
 def test_the_memory_finds_the_radius_and_the_variance_ratio(weights):
     memory = Memory.new(SIZE, 1)
-    assert memory.variance_ratio(jnp.zeros(SIZE), jnp.array(0.3))[0].tolist() == pytest.approx([0.0] * SIZE, abs=0.05)
+    assert memory.variance_ratio(jnp.array(0.3))[0].tolist() == pytest.approx([0.0] * SIZE, abs=0.05)
     # Errors four times the variance that the ensemble has, which observation errors of one do not hide.
     seen = memory.with_innovations(jnp.full(SIZE, 500.0), jnp.full(SIZE, 500.0 * 41), jnp.full(SIZE, 500.0 * 10))
-    ratio = seen.variance_ratio(jnp.zeros(SIZE), jnp.array(0.3))[0]
+    ratio = seen.variance_ratio(jnp.array(0.3))[0]
     np.testing.assert_allclose(ratio, np.log(4), atol=0.15)
     # Of independent variables a few members tell nothing beyond the place itself; the same correlations of many would.
     ensemble, observed = jax.random.normal(KEY, (5, SIZE)), system().observation.window(jnp.zeros(6))
     _, after = step(weights.at(system()), ensemble, observed, jnp.ones(5, bool))
     assert float(after.reach(jnp.array(5.0))[0]) < 0.5 * float(after.reach(jnp.array(500.0))[0])
+
+
+def test_all_innovations_together_tell_one_variance_ratio():
+    """Also where errors of observations hide those of forecasts in every window; missing observations tell nothing."""
+    rng, truth = np.random.default_rng(0), 3.0
+    expected, there = jnp.asarray(rng.uniform(0.02, 0.2, 40)), jnp.arange(40) < 30
+    memory, one_window = Memory.new(SIZE, 1), None
+    for _ in range(200):
+        squares = jnp.asarray(rng.normal(size=40) ** 2) * (1 + truth * expected)
+        memory = memory.with_pooled(jnp.where(there, squares, jnp.nan), expected, there)
+        one_window = memory if one_window is None else one_window
+    assert abs(float(one_window.pooled_ratio())) < 0.3
+    assert float(memory.pooled_ratio()) == pytest.approx(np.log(truth), abs=0.25)
+    # Where nothing was seen near a variable, its ratio is that of all.
+    ratio, deviation = memory.variance_ratio(jnp.array(0.2))
+    np.testing.assert_allclose(ratio, memory.pooled_ratio(), atol=0.02)
+    np.testing.assert_allclose(deviation, 0.2, atol=0.01)
+    nothing = memory.with_pooled(squares, expected, jnp.zeros(40, bool))
+    np.testing.assert_array_equal(nothing.pooled, memory.pooled)
 
 
 def related(radius, number=2000):
@@ -398,4 +417,4 @@ def test_it_is_trained_further_for_one_system_with_its_memory(weights):
     assert runs.ensemble.shape == (4, 5, SIZE)
     assert bool(jnp.all(runs.state.weight.sum(axis=1) > 0))
     assert len(result.validations) == 4
-    assert not np.array_equal(result.module.log_relaxation, weights.log_relaxation)
+    assert not np.array_equal(result.module.log_radius, weights.log_radius)

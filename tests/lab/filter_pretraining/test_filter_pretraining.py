@@ -121,7 +121,7 @@ def test_a_step_trains_on_worlds_of_several_families_and_continues_their_runs(mo
     value = eqx.filter_jit(eqx.filter_value_and_grad(loss, has_aux=True))
     (first, after), gradient = value(student, (runs, KEY), key=KEY)
     assert bool(jnp.isfinite(first))
-    for part in (gradient.log_radius, gradient.log_relaxation, gradient.before.layers[-1].weight):
+    for part in (gradient.log_radius, gradient.log_doubt, gradient.before.layers[-1].weight):
         assert 0 < float(jnp.abs(part).max()) < 100
     assert [int(jnp.sum(run.memory.weight.sum(axis=1) > 0)) for run in after] == [3, 2]
     errors = training.WorldErrors(drawn, KEY, sizes, windows=6, burn_in=2)

@@ -46,12 +46,8 @@ class AbstractLocalUpdate(eqx.Module):
             raise ValueError(
                 f"these weights are for another space than the {dimensions} dimensions of the neighbourhoods"
             )
-        for what, kinds, known in zip(
-            ("variables", "observations"),
-            (around.variables, around.observations),
-            self.innovation_sums.kinds,
-            strict=True,
-        ):
+        there = {"variables": around.variables, "observations": around.observations}
+        for (what, kinds), known in zip(there.items(), self.innovation_sums.kinds, strict=True):
             most = int(jnp.max(kinds, initial=0)) + 1
             if most > known:
                 raise ValueError(f"these weights know {known} kinds of {what}, the neighbourhoods have {most}")

@@ -1,8 +1,9 @@
 """What a filter remembers of earlier windows: how consistent innovations were, how far correlations reach, and what was held out.
 
 Decaying sums over windows, of numbers without units. From the first follows how much larger the errors of forecasts are than
-their spread, from the second beyond which distance a sample covariance of so few members is mostly noise, from the third how
-much wider or narrower a taper predicts observations best that are left out.
+their spread, as in adaptive inflation (Anderson 2009; Miyoshi 2011): one ratio of variances for all observations, which many
+windows tell, and from it one near each variable. From the second follows beyond which distance a sample covariance of so few
+members is mostly noise, from the third how much wider or narrower a taper predicts observations best that are left out.
 """
 
 from functools import cache
@@ -24,6 +25,9 @@ SHARES = (0.4, 1.0, 2.5)  # and of the share of earlier forecasts in the covaria
 LAGS, EACH = 10, 4  # windows whose forecast anomalies are remembered, and how many of each
 SHARE = 0.3  # of what is held out that counts as independent
 PREFERENCE = 0.5  # deviation of the logarithm of a factor before anything was held out
+POOLED_WINDOWS = 300.0  # after which a window counts 1/e for the variance ratio of all observations
+POOLED_DEVIATION = 0.7  # of the logarithm of that ratio before anything was observed
+INDEPENDENT = 0.5  # share of the innovations of a window that counts as independent
 LEAST, MOST, GRID = -1.5, 5.0, 40  # logarithms of variance ratios that are considered, and their number
 
 
@@ -40,15 +44,14 @@ class Memory(eqx.Module):
     windows: Float[Array, ""]  # with observations that there were
     held_out: Float[Array, "3 c"]  # by factors of share and radius: log variances, squared errors over them, number
     lagged: Float[Array, "l n"]  # anomalies of the last forecasts; squares sum to the variance of each on average
+    pooled: Float[Array, "g"]  # log-likelihood of one variance ratio for all observations, on the grid of its logarithm
 
     @classmethod
     def new(cls, variables: int, pairs: int) -> "Memory":
         """Remember nothing."""
         none, binned, zero = jnp.zeros(variables), jnp.zeros((pairs, BINS)), jnp.zeros(())
-        lagged = jnp.zeros((LAGS * EACH, variables))
-        return cls(
-            none, none, none, binned, binned, none, zero, zero, jnp.zeros((3, len(SHARES) * len(FACTORS))), lagged
-        )
+        held_out, lagged = jnp.zeros((3, len(SHARES) * len(FACTORS))), jnp.zeros((LAGS * EACH, variables))
+        return cls(none, none, none, binned, binned, none, zero, zero, held_out, lagged, jnp.zeros(GRID))
 
     def with_correlations(
         self, square: Float[Array, "k n"], known: Bool[Array, "k n"], pair: Int[Array, "k n"], close: Stencil
@@ -72,6 +75,13 @@ class Memory(eqx.Module):
         fade = jnp.where(jnp.any(number > 0), 1 - 1 / WINDOWS, 1.0)
         pairs = ((self.weight, number), (self.squares, squares), (self.expected, expected))
         return eqx.tree_at(lambda m: (m.weight, m.squares, m.expected), self, [fade * old + new for old, new in pairs])
+
+    def with_pooled(self, squares: Float[Array, "m"], expected: Float[Array, "m"], mask: Bool[Array, "m"]) -> "Memory":
+        """Return the memory a window later, with the likelihood of its innovations under each variance ratio of all."""
+        total = 1 + jnp.exp(_log_ratios()) * expected
+        found = -0.5 * jnp.sum(jnp.where(mask, jnp.log(total) + squares / total, 0), axis=1)
+        fade = jnp.where(jnp.any(mask), 1 - 1 / POOLED_WINDOWS, 1.0)
+        return eqx.tree_at(lambda m: m.pooled, self, jax.lax.stop_gradient(fade * self.pooled + found))
 
     def with_strange(self, strange: Float[Array, ""], mask: Bool[Array, "m"]) -> "Memory":
         """Return the memory a window later, with how far what was seen in it is from training.
@@ -133,20 +143,29 @@ class Memory(eqx.Module):
         radius = jnp.asarray(RADII, real.dtype)[jnp.argmin(risk, axis=1)]
         return jnp.where(jnp.any(self.number > 0, axis=1), radius, RADII[-1])
 
-    def variance_ratio(
-        self, expected: Float[Array, "n"], deviation: Float[Array, ""]
-    ) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
+    def pooled_ratio(self) -> Float[Array, ""]:
+        """Return the mean of the logarithm of the forecasts' error variance over the ensemble's, one for all observations."""
+        grid = _log_ratios()[:, 0]
+        return jax.nn.softmax(INDEPENDENT * self.pooled - 0.5 * (grid / POOLED_DEVIATION) ** 2) @ grid
+
+    def variance_ratio(self, deviation: Float[Array, ""]) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
         """Return mean and deviation of the logarithm of the forecasts' error variance over the ensemble's, near each variable.
 
-        Bayes' rule on a grid: `expected` and `deviation` are those of a normal law before anything was observed.
+        Bayes' rule on a grid: before anything was observed near it the law is normal about the ratio of all observations, with
+        this `deviation`.
         """
-        grid = jnp.linspace(LEAST, MOST, GRID)[:, None]
+        grid, expected = _log_ratios(), self.pooled_ratio()
         share = jnp.where(self.weight > 0, 1 / jnp.maximum(self.weight, 1e-6), 0)
         total = 1 + jnp.exp(grid) * self.expected * share
         fit = -0.5 * self.weight * (jnp.log(total) + self.squares * share / total)
         odds = jax.nn.softmax(fit - 0.5 * ((grid - expected) / deviation) ** 2, axis=0)
         mean = jnp.sum(odds * grid, axis=0)
         return mean, jnp.sqrt(jnp.sum(odds * (grid - mean) ** 2, axis=0) + 1e-8)
+
+
+def _log_ratios() -> Float[Array, "g 1"]:
+    """Return the logarithms of the variance ratios that are considered."""
+    return jnp.linspace(LEAST, MOST, GRID)[:, None]
 
 
 @cache

@@ -2,9 +2,10 @@
 
 Nothing that it sees has a unit: innovations and spreads are in units of the observation error, distances in units of the
 network of observations. The base is an LETKF whose radius follows from the sample correlations, whose inflation before the
-analysis from the history of innovations, and after it from how much the spread shrank and from the ensemble size. A network
-steers all of them for each variable; it begins at zero. Covariances are hybrid: anomalies of earlier forecasts, a time-lagged
-ensemble, have a share of them. Observations that are held out correct this share and the radius at last.
+analysis from the innovations of all observations and those near a variable, and after it from how much the spread shrank and
+from the ensemble size. A network steers all of them for each variable; it begins at zero. Covariances are hybrid: anomalies of
+earlier forecasts, a time-lagged ensemble, have a share of them. Observations that are held out correct this share and the
+radius at last.
 """
 
 import dataclasses
@@ -51,7 +52,7 @@ class PretrainedEnNF(eqx.Module):
     # Of the base: the value at SIZE members and the slope in log N.
     log_radius: Float[Array, "2"]
     log_relaxation: Float[Array, "2"]
-    log_doubt: Float[Array, ""]  # deviation of the logarithm of the variance ratio before anything was observed
+    log_doubt: Float[Array, ""]  # deviation of the logarithm of the variance ratio near a variable from that of all
     before: MLP
     after: MLP
     units: Standardiser
@@ -178,9 +179,10 @@ class PretrainedEnNF(eqx.Module):
         taper = tapers(close, log_radius, known)
         of_each = jnp.ones_like(prior.expected), prior.innovation**2, prior.expected
         number, squares, expected = (jnp.sum(taper * x[near], axis=0) for x in of_each)
-        ratio, doubt = memory.variance_ratio(jnp.zeros_like(number), jnp.exp(self.log_doubt))
+        ratio, doubt = memory.variance_ratio(jnp.exp(self.log_doubt))
         sums, widest = (number, squares, expected), jnp.max(log_radius, axis=0)
         seen = features(prior, own.tails(), memory, sums, (ratio, doubt), widest)
+        memory = memory.with_pooled(prior.innovation**2, prior.expected, observed.mask)
         after = jax.lax.stop_gradient(memory.with_innovations(*sums))
         return Look(known, whole, prior, member_weights[1:], seen, ratio, log_radius, log_factor), after
 
