@@ -112,8 +112,8 @@ def test_all_innovations_together_tell_one_variance_ratio():
         squares = jnp.asarray(rng.normal(size=40) ** 2) * (1 + truth * expected)
         memory = memory.with_pooled(jnp.where(there, squares, jnp.nan), expected, there)
         one_window = memory if one_window is None else one_window
-    assert abs(float(one_window.pooled_ratio())) < 0.3
-    assert float(memory.pooled_ratio()) == pytest.approx(np.log(truth), abs=0.25)
+    assert float(one_window.pooled_ratio()) == 0  # one window is not certain enough
+    assert 0.6 * np.log(truth) < float(memory.pooled_ratio()) < np.log(truth) + 0.1
     # Where nothing was seen near a variable, its ratio is that of all.
     ratio, deviation = memory.variance_ratio(jnp.array(0.2))
     np.testing.assert_allclose(ratio, memory.pooled_ratio(), atol=0.02)

@@ -28,6 +28,7 @@ PREFERENCE = 0.5  # deviation of the logarithm of a factor before anything was h
 POOLED_WINDOWS = 300.0  # after which a window counts 1/e for the variance ratio of all observations
 POOLED_DEVIATION = 0.7  # of the logarithm of that ratio before anything was observed
 INDEPENDENT = 0.5  # share of the innovations of a window that counts as independent
+CERTAIN = 2.0  # deviations of that logarithm by which the ratio of all observations is drawn towards one
 LEAST, MOST, GRID = -1.5, 5.0, 40  # logarithms of variance ratios that are considered, and their number
 
 
@@ -144,9 +145,15 @@ class Memory(eqx.Module):
         return jnp.where(jnp.any(self.number > 0, axis=1), radius, RADII[-1])
 
     def pooled_ratio(self) -> Float[Array, ""]:
-        """Return the mean of the logarithm of the forecasts' error variance over the ensemble's, one for all observations."""
+        """Return the logarithm of the forecasts' error variance over the ensemble's, one for all observations.
+
+        As far as it is `CERTAIN` deviations away from zero: an estimate that wanders about zero costs more than it mends.
+        """
         grid = _log_ratios()[:, 0]
-        return jax.nn.softmax(INDEPENDENT * self.pooled - 0.5 * (grid / POOLED_DEVIATION) ** 2) @ grid
+        odds = jax.nn.softmax(INDEPENDENT * self.pooled - 0.5 * (grid / POOLED_DEVIATION) ** 2)
+        mean = odds @ grid
+        deviation = jnp.sqrt(odds @ (grid - mean) ** 2)
+        return jnp.sign(mean) * jnp.maximum(jnp.abs(mean) - CERTAIN * deviation, 0)
 
     def variance_ratio(self, deviation: Float[Array, ""]) -> tuple[Float[Array, "n"], Float[Array, "n"]]:
         """Return mean and deviation of the logarithm of the forecasts' error variance over the ensemble's, near each variable.
