@@ -118,6 +118,8 @@ def test_all_innovations_together_tell_one_variance_ratio():
     ratio, deviation = memory.variance_ratio(jnp.array(0.2))
     np.testing.assert_allclose(ratio, memory.pooled_ratio(), atol=0.02)
     np.testing.assert_allclose(deviation, 0.2, atol=0.01)
+    gross = memory.with_pooled(squares.at[0].set(1e12), expected, there)
+    assert float(gross.pooled_ratio()) == pytest.approx(float(memory.pooled_ratio()), abs=0.2)
     nothing = memory.with_pooled(squares, expected, jnp.zeros(40, bool))
     np.testing.assert_array_equal(nothing.pooled, memory.pooled)
 
