@@ -238,6 +238,9 @@ def test_many_sets_at_once_equal_one_after_another(pool, together, monkeypatch):
         found = operator.many(elements, context, mask)
         each = [operator(elements[..., k].T, context=context[:, k], mask=mask).T for k in range(5)]
         assert_close(found, jnp.stack(each, axis=-1))
+    alone = EquivariantOperator(P, size, pool=pool, key=KEY, **NETWORK)
+    found = alone.many(elements, jnp.zeros((0, 5)), mask)
+    assert_close(found[..., 2], alone(elements[..., 2].T, mask=mask).T)
 
 
 @pytest.mark.parametrize("pool", POOLS.values(), ids=POOLS)

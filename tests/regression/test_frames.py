@@ -44,14 +44,17 @@ def test_columns_become_numbers():
 def test_a_column_without_any_value_is_left_out_with_a_warning():
     found, y = frame()
     for nothing in (np.nan, None, pd.NaT):
-        with pytest.warns(UserWarning, match="column 'rain' holds no value and is left out"):
-            encoder = FrameEncoder.of(found.assign(rain=nothing))
-        for later in (nothing, 3.0, "much"):
-            assert not encoder.encode(found.assign(rain=later))[:, -1].any()
-    with pytest.warns(UserWarning, match="column 'rain' holds no value"):
+        encoder, later = FrameEncoder.of(found.assign(rain=nothing)), found.assign(rain=found["day"])
+        assert encoder.size == FrameEncoder.of(found).size
+        for other in (found, later, found.assign(rain=3.0)):
+            np.testing.assert_array_equal(encoder.encode(other), FrameEncoder.of(found).encode(found))
+    with pytest.raises(ValueError, match="no value in rain, snow"):
+        FrameEncoder.of(pd.DataFrame({"rain": [np.nan, np.nan], "snow": [None, None]}))
+    with pytest.warns(UserWarning, match="columns without any value are left out: 'rain'"):
         fitted = PretrainedGGPRegressor().fit(found.assign(rain=np.nan), y)
     plain = PretrainedGGPRegressor().fit(found, y)
-    np.testing.assert_allclose(fitted.predict(found.assign(rain=np.nan)), plain.predict(found), rtol=1e-5, atol=1e-5)
+    for new in (found, found.assign(rain=np.nan)):
+        np.testing.assert_array_equal(fitted.predict(new), plain.predict(found))
 
 
 @pytest.mark.parametrize(

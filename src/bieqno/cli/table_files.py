@@ -112,11 +112,12 @@ def training_columns(
         raise ValueError(f"{name!r} is to be predicted, so it cannot be among the inputs")
     values = numbers(frame, [*chosen, *targets], source, categories)
     values = values[complete_rows(values[targets], source)]
-    for name in (name for name in tuple(chosen) if not values[name].notna().any()):
-        if inputs is not None or len(chosen) == 1:
-            raise ValueError(f"column {name!r} of {source} is empty; name other columns with --inputs")
+    empty = [name for name in chosen if not values[name].notna().any()]
+    if empty and (inputs is not None or len(empty) == len(chosen)):
+        raise ValueError(f"column {empty[0]!r} of {source} is empty; name other columns with --inputs")
+    for name in empty:
         warn(f"column {name!r} of {source} is empty and is left out")
-        chosen, values = [other for other in chosen if other != name], values.drop(columns=name)
+    chosen, values = [name for name in chosen if name not in empty], values.drop(columns=empty)
     gaps = values[chosen].isna().sum()
     if gaps.any():
         each = ", ".join(f"{name}: {count}" for name, count in gaps.items() if count)

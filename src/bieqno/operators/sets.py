@@ -187,11 +187,11 @@ class EquivariantOperator(eqx.Module):
         _, size, sets = elements.shape
         block = max(1, TOGETHER // max(size, 1)) if isinstance(size, int) else sets
         if sets > block:
-            padding = (0, -sets % block)
+            count, padding = -(-sets // block), (0, -sets % block)
             cut = jnp.pad(elements, ((0, 0), (0, 0), padding)), jnp.pad(context, ((0, 0), padding))
-            parts = tuple(jnp.moveaxis(x.reshape(*x.shape[:-1], -1, block), -2, 0) for x in cut)
+            parts = tuple(jnp.moveaxis(x.reshape(*x.shape[:-1], count, block), -2, 0) for x in cut)
             found = jax.lax.map(lambda part: self.many(part[0], part[1], mask), parts)
-            return jnp.moveaxis(found, 0, -2).reshape(found.shape[1], size, -1)[..., :sets]
+            return jnp.moveaxis(found, 0, -2).reshape(found.shape[1], size, count * block)[..., :sets]
         networks, pool = (self.embed_self, self.interaction.embed, self.fit), self.interaction.pool
         plain = all(isinstance(net, MLP) and net.features is None and len(net.layers) > 1 for net in networks)
         if not plain or not isinstance(pool, MeanPool) or pool.count:

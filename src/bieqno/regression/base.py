@@ -2,6 +2,7 @@
 
 import abc
 import os
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from operator import index
 from typing import Any, TypeVar
@@ -307,6 +308,9 @@ class AbstractRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator, abc.ABC
             self.encoder_ = FrameEncoder.of(X)
         if self.encoder_ is None:
             return checked_rows(self, X, y, alpha, reset=reset, least=least)
+        empty = [repr(column.name) for column in self.encoder_.columns if column.kind == "empty"]
+        if reset and empty:
+            warnings.warn(f"columns without any value are left out: {', '.join(empty)}", UserWarning, stacklevel=4)
         self.n_features_in_, self.feature_names_in_ = len(self.encoder_.names), np.array(self.encoder_.names, object)
         # Names and numbers are checked by the encoder, hence by no estimator.
         return checked_rows(BaseEstimator(), self.encoder_.encode(X), y, alpha, reset=True, least=least)

@@ -6,7 +6,6 @@ day where the data cover enough of them. A missing number becomes the median, wi
 from lacked it; if none did, predictions are averaged over what it may be.
 """
 
-import warnings
 from datetime import UTC
 from typing import Any
 
@@ -19,7 +18,7 @@ _QUANTILES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of a column, for values that are missi
 
 
 class Column(eqx.Module):
-    """How a named column becomes numbers: ``number``, ``category`` or ``time``."""
+    """How a named column becomes numbers: ``number``, ``category`` or ``time``; ``empty`` is one without any value."""
 
     name: str = eqx.field(static=True)
     kind: str = eqx.field(static=True)
@@ -33,8 +32,7 @@ class Column(eqx.Module):
         """Find out what a column holds."""
         kind, found = _read(name, values)
         if all(_missing(value) for value in found):
-            warnings.warn(f"column {name!r} holds no value and is left out", UserWarning, stacklevel=8)
-            return cls(name, "category", ("",), True, np.zeros(0), ())  # zeros, whatever a prediction has there
+            return cls(name, "empty", (), False, np.zeros(0), ())
         if kind == "category":
             there = [str(value) for value in found if value is not None]
             own, counts = np.unique(np.array(there), return_counts=True)
@@ -101,12 +99,19 @@ class FrameEncoder(eqx.Module):
         if names is None or not all(isinstance(name, str) for name in names):
             return None
         found = cls.of_all(X)
+        if all(column.kind == "empty" for column in found.columns):
+            raise ValueError(f"the frame holds no value in {', '.join(found.names)}")
         return None if all(column.kind == "number" and not column.gaps for column in found.columns) else found
 
     @classmethod
     def of_all(cls, X: Any) -> "FrameEncoder":
         """Return the encoder of a frame also where all its columns are numbers: it knows what a value that is missing may be."""
         return cls(tuple(Column.of(name, X[name]) for name in X.columns))
+
+    @property
+    def read(self) -> list[Column]:
+        """Columns that hold values."""
+        return [column for column in self.columns if column.kind != "empty"]
 
     @property
     def names(self) -> list[str]:
@@ -116,9 +121,9 @@ class FrameEncoder(eqx.Module):
     @property
     def size(self) -> int:
         """Number of columns of numbers."""
-        waves = [2 * len(column.periods) + 1 + column.gaps for column in self.columns if column.kind != "category"]
-        binary = [len(column.levels) == 2 and not column.gaps for column in self.columns if column.kind == "category"]
-        levels = [len(column.levels) for column in self.columns if column.kind == "category"]
+        waves = [2 * len(column.periods) + 1 + column.gaps for column in self.read if column.kind != "category"]
+        binary = [len(column.levels) == 2 and not column.gaps for column in self.read if column.kind == "category"]
+        levels = [len(column.levels) for column in self.read if column.kind == "category"]
         return sum(waves) + sum(1 if two else count for two, count in zip(binary, levels, strict=True))
 
     def encode(self, X: Any, fill: int | None = None) -> Float[np.ndarray, "n k"]:
@@ -128,15 +133,15 @@ class FrameEncoder(eqx.Module):
             raise ValueError(
                 f"the fit was to a frame with the columns {', '.join(self.names)}, got an array without names"
             )
-        lacking = [name for name in self.names if name not in names]
+        lacking = [column.name for column in self.read if column.name not in names]
         if lacking:
             raise ValueError(f"the frame lacks columns of the fit: {', '.join(lacking)}")
-        return np.concatenate([column.encode(X[column.name], fill) for column in self.columns], axis=1)
+        return np.concatenate([column.encode(X[column.name], fill) for column in self.read], axis=1)
 
     def possible(self, X: Any) -> list[Float[np.ndarray, "n k"]]:
         """Return the array, or several of what it may be, where numbers are missing that never were in the fit."""
         first = self.encode(X)
-        if not any(column.lacks(X[column.name]) for column in self.columns):
+        if not any(column.lacks(X[column.name]) for column in self.read):
             return [first]
         return [self.encode(X, fill) for fill in range(len(_QUANTILES))]
 

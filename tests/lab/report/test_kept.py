@@ -149,3 +149,11 @@ def test_a_page_of_somebody_else_is_not_overwritten(tmp_path):
         keep_results(tmp_path / "runs", foreign.parent)
     assert sorted(path.name for path in foreign.parent.iterdir()) == ["index.html"]
     assert foreign.read_text() == "<title>My own page</title>"
+
+
+def test_results_are_not_kept_in_their_own_folder(tmp_path):
+    """Their arrays and full figures would be removed."""
+    write_result(Result("lorenz63", "paper", 0, ROWS, config=CONFIG), tmp_path)
+    with pytest.raises(ValueError, match="keep them in another folder"):
+        keep_results(tmp_path, tmp_path)
+    assert (tmp_path / "lorenz63" / "metrics.json").exists()

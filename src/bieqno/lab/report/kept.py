@@ -31,6 +31,10 @@ def keep_results(folder: str | os.PathLike[str], kept: str | os.PathLike[str]) -
     """Write the page and the numbers of all results to `kept`, beside those kept earlier; of the same folder the page alone."""
     target = Path(kept)
     again = target.resolve() == Path(folder).resolve() and any(_ours(path) for path in target.glob("*.json"))
+    if target.resolve() == Path(folder).resolve() and any(target.glob("*/metrics.json")):
+        raise ValueError(
+            f"{folder} holds results as studies write them, which would be lost; keep them in another folder"
+        )
     found = [] if again else results_in(folder)
     new = [(replace(result, config=_origin(result.config)), figures) for result, figures in found]
     page_file = target / PAGE_FILE
