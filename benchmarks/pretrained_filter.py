@@ -1,7 +1,8 @@
 """The pretrained filter beside a tuned LETKF, on systems that are neither in its training nor in the study ``zero-shot``.
 
-Rings of Lorenz-96 with other sizes, forcings and networks than in any study, one of them with a wrong forcing in the forecasts, and
-the Kuramoto-Sivashinsky equation: systems to choose settings on. The LETKF is tuned for each case on six truths of their own.
+Rings of Lorenz-96 with other sizes, forcings and networks than in any study, one of them with a wrong forcing in the
+forecasts, and the Kuramoto-Sivashinsky equation: systems to choose settings on. The LETKF is tuned for each case on six truths
+of their own.
 About eight minutes of one core.
 """
 
