@@ -31,7 +31,7 @@ from bieqno.assimilation import (
 )
 from bieqno.assimilation.filters.learned import pretrained
 from bieqno.assimilation.filters.learned.held_out import held_out
-from bieqno.assimilation.filters.learned.memory import BINS, EACH, FACTORS, LAGS, RADII, SHARES, Memory
+from bieqno.assimilation.filters.learned.memory import BINS, EACH, FACTORS, LAGS, RADII, SHARES, Memory, bounded_squares
 from bieqno.assimilation.filters.learned.scale_free import Moments, hybrid_weights
 from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.assimilation.geometry import gaspari_cohn
@@ -118,7 +118,7 @@ def test_all_innovations_together_tell_one_variance_ratio():
     ratio, deviation = memory.variance_ratio(jnp.array(0.2))
     np.testing.assert_allclose(ratio, memory.pooled_ratio(), atol=0.02)
     np.testing.assert_allclose(deviation, 0.2, atol=0.01)
-    gross = memory.with_pooled(squares.at[0].set(1e12), expected, there)
+    gross = memory.with_pooled(bounded_squares(jnp.sqrt(squares).at[0].set(1e6), expected), expected, there)
     assert float(gross.pooled_ratio()) == pytest.approx(float(memory.pooled_ratio()), abs=0.2)
     nothing = memory.with_pooled(squares, expected, jnp.zeros(40, bool))
     np.testing.assert_array_equal(nothing.pooled, memory.pooled)

@@ -28,7 +28,7 @@ PREFERENCE = 0.5  # deviation of the logarithm of a factor before anything was h
 POOLED_WINDOWS = 300.0  # after which a window counts 1/e for the variance ratio of all observations
 POOLED_DEVIATION = 0.7  # of the logarithm of that ratio before anything was observed
 INDEPENDENT = 0.5  # share of the innovations of a window that counts as independent
-GROSS = 6.0  # deviations as which an innovation beyond them counts there: one gross error is no lost ensemble
+GROSS = 6.0  # deviations as which an innovation beyond them counts: one gross error is no lost ensemble
 CERTAIN = 2.0  # deviations of that logarithm by which the ratio of all observations is drawn towards one
 LEAST, MOST, GRID = -1.5, 5.0, 40  # logarithms of variance ratios that are considered, and their number
 
@@ -80,7 +80,6 @@ class Memory(eqx.Module):
 
     def with_pooled(self, squares: Float[Array, "m"], expected: Float[Array, "m"], mask: Bool[Array, "m"]) -> "Memory":
         """Return the memory a window later, with the likelihood of its innovations under each variance ratio of all."""
-        squares = jnp.minimum(squares, GROSS**2 * (1 + expected))
         total = 1 + jnp.exp(_log_ratios()) * expected
         found = -0.5 * jnp.sum(jnp.where(mask, jnp.log(total) + squares / total, 0), axis=1)
         fade = jnp.where(jnp.any(mask), 1 - 1 / POOLED_WINDOWS, 1.0)
@@ -170,6 +169,11 @@ class Memory(eqx.Module):
         odds = jax.nn.softmax(fit - 0.5 * ((grid - expected) / deviation) ** 2, axis=0)
         mean = jnp.sum(odds * grid, axis=0)
         return mean, jnp.sqrt(jnp.sum(odds * (grid - mean) ** 2, axis=0) + 1e-8)
+
+
+def bounded_squares(innovation: Float[Array, "m"], expected: Float[Array, "m"]) -> Float[Array, "m"]:
+    """Return squares of innovations that are remembered, of predictions with an expected variance."""
+    return jnp.minimum(innovation**2, GROSS**2 * (1 + expected))
 
 
 def _log_ratios() -> Float[Array, "g 1"]:

@@ -24,7 +24,7 @@ from bieqno import persistence
 from bieqno.arguments import checked
 from bieqno.assimilation.filters.learned.held_out import held_out
 from bieqno.assimilation.filters.learned.local_features import asinh, without_padding
-from bieqno.assimilation.filters.learned.memory import SHARES, Memory
+from bieqno.assimilation.filters.learned.memory import SHARES, Memory, bounded_squares
 from bieqno.assimilation.filters.learned.scale_free import SEEN, TINY, ZERO, Moments, features, hybrid_weights, tapers
 from bieqno.assimilation.filters.learned.surroundings import Surroundings
 from bieqno.assimilation.filters.transform import local_transforms
@@ -177,12 +177,12 @@ class PretrainedEnNF(eqx.Module):
         memory = jax.lax.stop_gradient(memory.with_correlations(own.related(close), known, pair, close))
         log_radius = jnp.log(memory.reach(own.count) + 1e-3)[pair] + _law(self.log_radius, own.count)
         taper = tapers(close, log_radius, known)
-        of_each = jnp.ones_like(prior.expected), prior.innovation**2, prior.expected
-        number, squares, expected = (jnp.sum(taper * x[near], axis=0) for x in of_each)
+        squares = bounded_squares(prior.innovation, prior.expected)
+        of_each = jnp.ones_like(prior.expected), squares, prior.expected
+        sums = tuple(jnp.sum(taper * x[near], axis=0) for x in of_each)
         ratio, doubt = memory.variance_ratio(jnp.exp(self.log_doubt))
-        sums, widest = (number, squares, expected), jnp.max(log_radius, axis=0)
-        seen = features(prior, own.tails(), memory, sums, (ratio, doubt), widest)
-        memory = memory.with_pooled(prior.innovation**2, prior.expected, observed.mask)
+        seen = features(prior, own.tails(), memory, sums, (ratio, doubt), jnp.max(log_radius, axis=0))
+        memory = memory.with_pooled(squares, prior.expected, observed.mask)
         after = jax.lax.stop_gradient(memory.with_innovations(*sums))
         return Look(known, whole, prior, member_weights[1:], seen, ratio, log_radius, log_factor), after
 
