@@ -33,8 +33,8 @@ def test_a_range_of_wins_and_the_loss_are_said(mixed):
         "(EnKF, tuned or ETKF, tuned)" in told.sentence
     )
     assert "loses 1 of 3, at worst the RMSE of EnNF is 20 % higher than that of ETKF, tuned (N = 16)" in told.sentence
-    assert "In all 3 cases, each against the best tuned opponent: 2 wins, 0 ties" in told.rest
-    assert told.rest.endswith("1 losses.")
+    assert "In all 3 cases, each against the best tuned opponent: 2 won, 0 tied" in told.rest
+    assert told.rest.endswith("1 lost.")
     worse = filters(("EnNF", 2, 0.5, 0), ("ETKF tuned", 2, 0.2, 0), name="mnmef")
     first, second = sorted(next(headlines([mixed, worse])).losses)
     assert first.endswith("learned filters, 1 of 1; at worst the RMSE of EnNF is 2.5 times that of ETKF, tuned (N = 2)")
@@ -52,10 +52,10 @@ def test_the_paper_s_form_and_test_runs_are_not_ours(mixed):
 def test_diverged_runs_decide_before_the_error():
     (told,) = headlines([filters(("EnNF", 2, 0.9, 0), ("ETKF tuned", 2, 0.5, 3))])
     assert "EnNF has 0 diverged runs, ETKF, tuned 3 (N = 2)" in told.sentence
-    assert "1 wins, 0 ties (within two standard errors), 0 losses." in told.rest
+    assert "1 won, 0 tied (within two standard errors), 0 lost." in told.rest
     (told,) = headlines([filters(("EnNF", 2, 0.1, 1), ("ETKF tuned", 2, 0.5, 0))])
     assert "EnNF has 1 diverged runs, ETKF, tuned 0 (N = 2)" in told.sentence
-    assert "0 wins, 0 ties (within two standard errors), 1 losses." in told.rest
+    assert "0 won, 0 tied (within two standard errors), 1 lost." in told.rest
     lost = filters(("EnNF", 2, float("nan"), 4), ("ETKF tuned", 2, float("nan"), 4))
     assert list(headlines([lost])) == []
 
@@ -66,7 +66,7 @@ def test_published_numbers_and_ties_are_told(mixed):
     assert "Against the best published numbers (MNMEF" in told.sentence
     assert "10 % lower (N = 2)." in told.sentence
     uncertain = replace(beside, rows=tuple(replace(row, stderr=0.05) for row in beside.rows))
-    assert "0 wins, 1 ties (within two standard errors), 0 losses." in next(headlines([uncertain])).rest
+    assert "0 won, 1 tied (within two standard errors), 0 lost." in next(headlines([uncertain])).rest
 
 
 def test_studies_without_a_tuned_opponent_are_named(mixed):
@@ -82,7 +82,7 @@ def test_of_regression_both_bands_are_shown():
     # Matérn-1/2 is five times better than gGP in these made-up numbers.
     assert "than that of GP, Matérn-1/2" in told.sentence
     assert "higher" in told.sentence
-    assert "In all 4 cases, each against the best tuned opponent: 0 wins, 0 ties" in told.rest
+    assert "In all 4 cases, each against the best tuned opponent: 0 won, 0 tied" in told.rest
     assert told.chart.controls[-1].chosen == ["ggp", "gp-matern12"]
     assert told.chart.static == ["bands-random"]
 

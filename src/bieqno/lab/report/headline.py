@@ -111,8 +111,8 @@ def _headline(title: str, first: str, duels: Mapping[str, Sequence[Duel]], chart
         said += f"; it loses {sum(not duel.won for duel in own)} of {len(own)}, at worst {own[-1]}"
     equal, worst = sum(duel.equal for duel in every), max(every, key=_gain)
     won = sum(duel.won and not duel.equal for duel in every)
-    rest = f"In all {len(every)} cases, each against the best tuned opponent: {won} wins, "
-    rest += f"{equal} ties (within two standard errors), {len(every) - won - equal} losses."
+    rest = f"In all {len(every)} cases, each against the best tuned opponent: {won} won, "
+    rest += f"{equal} tied (within two standard errors), {len(every) - won - equal} lost."
     if equal and won + equal == len(every) and not worst.won:
         rest += f" The least favourable tie: {worst}, in {worst.study}."
     if alone := [name for name, each in duels.items() if not each]:
