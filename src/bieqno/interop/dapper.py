@@ -90,7 +90,8 @@ def from_dapper(HMM: Any, *, places: Places | None = None) -> System:
     if HMM.Obs(1) is not operator:
         raise ValueError("this set-up observes something else in each window; a System needs one network: see Shifted")
     mean = getattr(HMM.X0, "mu", None)
-    state = jnp.asarray(HMM.X0.sample(1)[0] if mean is None else mean, jnp.result_type(float))
+    start = HMM.X0.sample(1)[0] if mean is None else np.ravel(mean)  # one number is that of all variables
+    state = jnp.broadcast_to(jnp.asarray(start, jnp.result_type(float)), (HMM.Nx,))
     model = _model(HMM)
     if places is None and isinstance(model, Lorenz96):
         places = Places.grid(HMM.Nx, period=float(HMM.Nx))
