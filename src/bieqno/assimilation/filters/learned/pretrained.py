@@ -179,7 +179,8 @@ class PretrainedEnNF(eqx.Module):
         taper = tapers(close, log_radius, known)
         squares = bounded_squares(prior.innovation, prior.expected)
         of_each = jnp.ones_like(prior.expected), squares, prior.expected
-        sums = tuple(jnp.sum(taper * x[near], axis=0) for x in of_each)
+        number, squared, variance = (jnp.sum(taper * x[near], axis=0) for x in of_each)
+        sums = number, squared, variance
         ratio, doubt = memory.variance_ratio(jnp.exp(self.log_doubt))
         seen = features(prior, own.tails(), memory, sums, (ratio, doubt), jnp.max(log_radius, axis=0))
         memory = memory.with_pooled(squares, prior.expected, observed.mask)
