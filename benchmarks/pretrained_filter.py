@@ -1,9 +1,8 @@
-"""The pretrained filter beside a tuned LETKF, on systems that are neither in its training nor in the study ``zero-shot``.
+"""The pretrained filter beside a tuned LETKF, on systems that the study ``zero-shot`` does not have, to choose settings on.
 
-Rings of Lorenz-96 with other sizes, forcings and networks than in any study, one of them with a wrong forcing in the
-forecasts, and the Kuramoto-Sivashinsky equation: systems to choose settings on. The LETKF is tuned for each case on six truths
-of their own.
-About eight minutes of one core.
+Rings of Lorenz-96, which is a family of its training, with forcings and networks of no study, one of them with a wrong forcing
+in the forecasts; and the Kuramoto-Sivashinsky equation, of which no family is. The LETKF is tuned for each case on six truths
+of their own. About five minutes of one core.
 """
 
 import argparse
