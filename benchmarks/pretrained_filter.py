@@ -133,9 +133,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="only systems whose name holds this text, such as 48")
     asked = parser.parse_args()
-    ratios = [compare(case, size) for case in CASES if asked.only in case.name for size in case.sizes]
-    if ratios:
-        print(f"geometric mean of {len(ratios)} ratios {np.exp(np.mean(np.log(ratios))):.2f}, worst {max(ratios):.2f}")
+    chosen = [case for case in CASES if asked.only in case.name]
+    if not chosen:
+        parser.error(f"no system has {asked.only!r} in its name; there are {'; '.join(case.name for case in CASES)}")
+    ratios = [compare(case, size) for case in chosen for size in case.sizes]
+    print(f"geometric mean of {len(ratios)} ratios {np.exp(np.mean(np.log(ratios))):.2f}, worst {max(ratios):.2f}")
 
 
 if __name__ == "__main__":
